@@ -1,0 +1,99 @@
+// One table per configuration struct. A struct says once what its settings are:
+//
+//   void describe(Schema& s, TrainerConfig& c) {
+//     s.option("steps", c.steps, "optimiser steps to take").at_least(1);
+//     s.option("precision", c.precision, "arithmetic of the forward pass").one_of({"fp32", "bf16"});
+//     s.section("optimiser", c.optimiser, "how weights move");      // calls describe(Schema&, OptimiserConfig&)
+//   }
+//
+// and that one table feeds the TOML file, the command-line flags, the help, the checks, the start-up table and what
+// a checkpoint stores. Nothing is listed twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace melete {
+
+using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                            std::vector<std::string>*>;
+
+class Option {
+ public:
+  Option(std::string name, Target target, std::string help);
+
+  Option& at_least(double low);
+  Option& at_most(double high);
+  Option& one_of(std::vector<std::string> choices);
+  Option& unit(std::string unit);  // "s", "Hz", "steps"; shown in help and tables
+
+  const std::string& name() const { return name_; }  // dotted: "model.channels"
+  const std::string& help() const { return help_; }
+  const std::string& unit_name() const { return unit_; }
+  const std::vector<std::string>& choices() const { return choices_; }
+  std::string type_name() const;  // "integer", "list of numbers", ...
+
+  std::string text() const;                        // the value as it would be written in TOML
+  nlohmann::ordered_json json() const;             // the value
+  void set_text(const std::string& text);          // from a flag: "64", "2,4,5,8" or "[2, 4, 5, 8]", "true"
+  void set_json(const nlohmann::ordered_json& value);  // from a checkpoint or a parsed TOML file
+  void check() const;                              // throws an Error that names the option
+
+ private:
+  std::string name_, help_, unit_;
+  Target target_;
+  double low_, high_;
+  std::vector<std::string> choices_;
+};
+
+class Schema {
+ public:
+  template <class T>
+  Option& option(const std::string& name, T& target, std::string help) {
+    return options_.emplace_back(prefix_ + name, Target(&target), std::move(help));
+  }
+
+  template <class Config>
+  void section(const std::string& name, Config& config, const std::string& help) {
+    const std::string outer = prefix_;
+    prefix_ += name + ".";
+    sections_.emplace_back(prefix_.substr(0, prefix_.size() - 1), help);
+    describe(*this, config);
+    prefix_ = outer;
+  }
+
+  const std::vector<Option>& options() const { return options_; }
+  const std::vector<std::pair<std::string, std::string>>& sections() const { return sections_; }
+
+  Option* find(const std::string& name);           // nullptr when there is none
+  std::string nearest(const std::string& name) const;  // the option whose name is closest, for "did you mean"
+
+  // Each throws an Error naming the unknown key and the nearest right one.
+  void set(const std::string& name, const std::string& text);
+  void apply(const nlohmann::ordered_json& nested);        // {"model": {"channels": 32}}
+  void apply_file(const std::string& toml_path);           // with `include = "base.toml"`, relative to the file
+  void check() const;
+
+  nlohmann::ordered_json json() const;                     // nested, in the order of the table
+  std::string table() const;                               // what start-up prints
+  std::string help_text() const;                           // every setting with default, unit, choices
+
+ private:
+  std::string prefix_;
+  std::vector<Option> options_;
+  std::vector<std::pair<std::string, std::string>> sections_;
+};
+
+template <class Config>
+Schema schema_of(Config& config) {
+  Schema schema;
+  describe(schema, config);
+  return schema;
+}
+
+}  // namespace melete
