@@ -1,0 +1,48 @@
+// The engine under everything: LibTorch, its thread pools and its memory, set up so that a plain machine runs
+// at its own speed. The traps this file works around are checked by core/selfcheck.h and shown by `melete
+// doctor`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace melete {
+
+// Call first in main(). Some settings (the OpenMP wait policy, the vector width of LibTorch's kernels) are
+// read before main() starts, so the program re-executes itself once when they are missing. What the user has
+// set stays.
+void prepare_process(int argc, char** argv);
+
+// Cores that this process may use: affinity mask and cgroup limit, at least 1.
+int available_threads();
+// Threads of LibTorch, OpenMP and OpenBLAS alike; 0 means available_threads().
+void set_threads(int count);
+int thread_count();
+
+struct MachinePeak {
+  double sgemm_gflops = 0, bf16_gflops = 0;
+  int threads = 1;
+};
+// What this machine reaches on 1024-cube matrix products with the current threads; takes about half a second.
+MachinePeak measure_peak();
+
+int64_t peak_memory_bytes();      // most resident memory so far (VmHWM); 0 where the system does not say
+int64_t resident_memory_bytes();  // now (VmRSS)
+bool reset_peak_memory();         // starts VmHWM afresh from now; false where the kernel does not allow it
+
+struct EngineInfo {
+  std::string libtorch_version;
+  std::string blas;         // "OpenBLAS 0.3.21 ...", "MKL", "unknown"
+  std::string onednn;       // version, or empty when LibTorch was built without it
+  std::string capability;   // the vector kernels LibTorch picked: "AVX512", "AVX2", "DEFAULT"
+  std::string wait_policy;  // OMP_WAIT_POLICY in force, or empty
+  std::string allocator;    // how large blocks are kept
+  std::string cpu;          // model name
+  bool avx2 = false, avx512 = false, avx512_bf16 = false, amx = false;
+  int threads = 1, available = 1;
+  std::vector<std::string> cuda_devices;
+};
+EngineInfo engine_info();
+
+}  // namespace melete
