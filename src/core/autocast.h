@@ -1,0 +1,22 @@
+// Mixed precision for a scope: convolutions and matrix products in bf16, the rest as LibTorch's lists say.
+// This is the one place that knows how the calls differ between LibTorch versions.
+#pragma once
+
+#include <c10/core/Device.h>
+
+namespace melete {
+
+class AutocastScope {
+ public:
+  AutocastScope(c10::DeviceType device,
+                bool enabled);  // disabled: autocast is off inside, whatever it was outside
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool enabled_before_;
+};
+
+}  // namespace melete

@@ -1,0 +1,64 @@
+// Adam, or AdamW when there is weight decay, over named parameters. Tensors of fewer than two dimensions
+// (biases, gains) are never decayed.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/tensors.h"
+
+namespace melete {
+
+class Schema;
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+struct OptimiserConfig {
+  double learning_rate = 2e-4;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double eps = 1e-8;
+};
+
+void describe(Schema& schema, OptimiserConfig& config);
+
+class Optimiser {
+ public:
+  Optimiser(NamedTensors parameters, const OptimiserConfig& config);
+
+  // Moves every parameter that has a gradient; `gradient_scale` multiplies gradients as they are read
+  // (clipping).
+  void step(double learning_rate, double gradient_scale = 1);
+  void clear_gradients();
+
+  // Euclidean norm of all gradients as a float32 scalar on their device; zero when there are none.
+  at::Tensor gradient_norm() const;
+
+  // State by name, only of parameters that have moved: <prefix><parameter>.{first,second,step}.
+  void state(TensorMap& tensors, const std::string& prefix) const;
+  void load(const TensorMap& tensors, const std::string& prefix);
+
+  const NamedTensors& parameters() const { return parameters_; }
+
+ private:
+  struct Moments {
+    at::Tensor first, second;
+    int64_t step = 0;
+  };
+  NamedTensors parameters_;
+  std::vector<Moments> moments_;
+  OptimiserConfig config_;
+};
+
+// Euclidean norm over the gradients of these parameters; those without one are left out.
+at::Tensor gradient_norm(const std::vector<at::Tensor>& parameters);
+
+// What to multiply gradients of this norm with so that it is at most max_norm (0: no limit, 1 is returned).
+double clip_scale(double norm, double max_norm);
+
+}  // namespace melete

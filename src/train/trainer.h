@@ -1,0 +1,121 @@
+// The one training loop: accumulate, reduce, clip, step, average, validate, sample, save, report. Everything
+// random is a function of (seed, step, phase, micro-batch, rank), so that a resumed run gives the same bits
+// as an uninterrupted one. No globals: several trainers may live in one process.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/loader.h"
+#include "nn/draws.h"
+#include "run/reporter.h"
+#include "train/ema.h"
+#include "train/health.h"
+#include "train/optimiser.h"
+#include "train/ranks.h"
+#include "train/schedule.h"
+#include "train/task.h"
+#include "train/trainer_config.h"
+
+namespace melete {
+
+class RunFolder;
+struct Checkpoint;
+
+enum class Outcome {
+  finished,
+  stopped,  // by the flag, after a clean checkpoint
+  failed,   // health: see reason
+};
+
+struct RunResult {
+  Outcome outcome = Outcome::finished;
+  std::string reason;
+  int64_t step = 0;  // steps done
+};
+
+// What a trainer works with; all of it outlives the trainer.
+struct TrainerParts {
+  Task& task;
+  BatchSource& training;
+  BatchSource* validation = nullptr;  // none: no validation, no samples
+  RunFolder* folder = nullptr;        // none: no checkpoints, no samples
+  Reporter* reporter = nullptr;
+  Ranks* ranks = nullptr;         // none: alone
+  nlohmann::ordered_json config;  // whole and resolved, stored in every checkpoint
+  RunStart about;                 // settings table, data lines and threads; the trainer adds the rest
+};
+
+class Trainer {
+ public:
+  Trainer(TrainerParts parts, const TrainerConfig& config);
+  ~Trainer();
+
+  // From where the run folder's newest usable checkpoint left off; false when it has none.
+  bool resume();
+  // Until `steps` are done, the flag is set or health gives up. Saves at the end in the first two cases.
+  RunResult run(const std::atomic<bool>& stop);
+
+  // One optimiser step of every phase with averaging; validation, samples and checkpoints are run()'s.
+  StepReport step();
+  // Mean losses over the held-out batches: "online" and, when there is an average, "ema".
+  std::vector<ValidationReport> validate();
+  void write_samples();
+  std::string save();  // the checkpoint's path
+
+  Checkpoint checkpoint() const;
+  void load(const Checkpoint& checkpoint);
+
+  int64_t steps_done() const { return step_; }
+  int64_t batches_taken() const { return batches_taken_; }
+  const Health& health() const { return health_; }
+  Ema* ema() { return ema_ ? &*ema_ : nullptr; }
+
+  // Replaces the seeded draws, for tests that replay recorded ones.
+  using DrawsMaker = std::function<std::unique_ptr<Draws>(const StepContext& context, int64_t phase)>;
+  void set_draws(DrawsMaker maker) { make_draws_ = std::move(maker); }
+
+ private:
+  struct RunningPhase {
+    Phase phase;
+    std::vector<Optimiser> optimisers;  // one a group
+    Schedule schedule;
+    std::vector<at::Tensor> parameters;  // of all groups
+    std::string label;                   // "" for the only phase, else its name and a dot
+  };
+  struct PhaseResult;
+
+  PhaseResult run_phase(size_t index, std::vector<Batch>& batches);
+  void check_phases() const;
+  Batch fetch(BatchSource& source, int64_t number) const;
+  bool roll_back();
+  void restore(const TensorMap& tensors);
+  bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
+  bool main_rank() const { return ranks_->rank() == 0; }
+
+  TrainerParts parts_;
+  TrainerConfig config_;
+  at::Device device_;
+  Ranks alone_;
+  Ranks* ranks_;
+  Reporter silent_;
+  Reporter* reporter_;
+  std::vector<RunningPhase> phases_;
+  std::optional<Ema> ema_;
+  Health health_;
+  DrawsMaker make_draws_;
+  int64_t step_ = 0;
+  int64_t batches_taken_ = 0;
+  int64_t salt_ = 0;  // changes with every rollback, so that the same draws do not fail again
+  int64_t resumed_from_ = -1;
+  int64_t saved_step_ = -1;
+};
+
+}  // namespace melete
