@@ -3,11 +3,13 @@
 //   void describe(Schema& s, TrainerConfig& c) {
 //     s.option("steps", c.steps, "optimiser steps to take").at_least(1);
 //     s.option("precision", c.precision, "arithmetic of the forward pass").one_of({"fp32", "bf16"});
-//     s.section("optimiser", c.optimiser, "how weights move");      // calls describe(Schema&, OptimiserConfig&)
+//     s.section("optimiser", c.optimiser, "how weights move");      // calls describe(Schema&,
+//     OptimiserConfig&)
 //   }
 //
-// and that one table feeds the TOML file, the command-line flags, the help, the checks, the start-up table and what
-// a checkpoint stores. Nothing is listed twice.
+// and that one table feeds the TOML file, the command-line flags, the help, the checks, the start-up table
+// and what a checkpoint stores. Nothing is listed twice. A Schema points into the struct, which must outlive
+// it.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +22,8 @@
 
 namespace melete {
 
-using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
-                            std::vector<std::string>*>;
+using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
+                            std::vector<double>*, std::vector<std::string>*>;
 
 class Option {
  public:
@@ -36,16 +38,23 @@ class Option {
   const std::string& help() const { return help_; }
   const std::string& unit_name() const { return unit_; }
   const std::vector<std::string>& choices() const { return choices_; }
-  std::string type_name() const;  // "integer", "list of numbers", ...
+  const std::string& default_text() const {
+    return default_text_;
+  }                                 // what the struct held when it was described
+  std::string type_name() const;    // "integer", "list of numbers", ...
+  std::string limits_text() const;  // "at least 1", "one of fp32, bf16", or empty
+  bool is_bool() const { return std::holds_alternative<bool*>(target_); }
+  bool changed() const { return text() != default_text_; }
 
-  std::string text() const;                        // the value as it would be written in TOML
-  nlohmann::ordered_json json() const;             // the value
-  void set_text(const std::string& text);          // from a flag: "64", "2,4,5,8" or "[2, 4, 5, 8]", "true"
+  std::string text() const;             // the value as it would be written in TOML
+  nlohmann::ordered_json json() const;  // the value
+  // Each throws an Error "[name] expected ..., got ..." and then leaves the value as it was.
+  void set_text(const std::string& text);  // from a flag: "64", "2,4,5,8" or "[2, 4, 5, 8]", "true"
   void set_json(const nlohmann::ordered_json& value);  // from a checkpoint or a parsed TOML file
-  void check() const;                              // throws an Error that names the option
+  void check() const;                                  // range and choices
 
  private:
-  std::string name_, help_, unit_;
+  std::string name_, help_, unit_, default_text_;
   Target target_;
   double low_, high_;
   std::vector<std::string> choices_;
@@ -55,35 +64,46 @@ class Schema {
  public:
   template <class T>
   Option& option(const std::string& name, T& target, std::string help) {
-    return options_.emplace_back(prefix_ + name, Target(&target), std::move(help));
+    return add(prefix_ + name, Target(&target), std::move(help));
   }
 
   template <class Config>
   void section(const std::string& name, Config& config, const std::string& help) {
     const std::string outer = prefix_;
+    add_section(prefix_ + name, help);
     prefix_ += name + ".";
-    sections_.emplace_back(prefix_.substr(0, prefix_.size() - 1), help);
     describe(*this, config);
     prefix_ = outer;
   }
 
   const std::vector<Option>& options() const { return options_; }
-  const std::vector<std::pair<std::string, std::string>>& sections() const { return sections_; }
+  const std::vector<std::pair<std::string, std::string>>& sections() const {
+    return sections_;
+  }  // name, help
 
-  Option* find(const std::string& name);           // nullptr when there is none
+  Option* find(const std::string& name);  // nullptr when there is none
+  const Option* find(const std::string& name) const;
   std::string nearest(const std::string& name) const;  // the option whose name is closest, for "did you mean"
 
   // Each throws an Error naming the unknown key and the nearest right one.
   void set(const std::string& name, const std::string& text);
-  void apply(const nlohmann::ordered_json& nested);        // {"model": {"channels": 32}}
-  void apply_file(const std::string& toml_path);           // with `include = "base.toml"`, relative to the file
+  void apply(const nlohmann::ordered_json& nested);  // {"model": {"channels": 32}}
+  void apply_file(const std::string& toml_path);     // with `include = "base.toml"`, relative to the file
   void check() const;
 
-  nlohmann::ordered_json json() const;                     // nested, in the order of the table
-  std::string table() const;                               // what start-up prints
-  std::string help_text() const;                           // every setting with default, unit, choices
+  nlohmann::ordered_json json() const;  // nested, in the order of the table
+  std::string table() const;            // what start-up prints; '*' marks what differs from the default
+  std::string help_text(int width = 100) const;  // every setting as a flag, with type, default, unit, choices
 
  private:
+  Option& add(std::string name, Target target, std::string help);
+  void add_section(const std::string& name, const std::string& help);
+  bool is_section(const std::string& name) const;
+  [[noreturn]] void fail_unknown(const std::string& name) const;
+  // where: "recipe.toml:7" for a key, put before the message; may be empty.
+  void apply(const nlohmann::ordered_json& nested, const std::string& prefix,
+             const std::function<std::string(const std::string&)>& where);
+
   std::string prefix_;
   std::vector<Option> options_;
   std::vector<std::pair<std::string, std::string>> sections_;
