@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "io/base/safetensors.h"
 
@@ -16,8 +17,10 @@ using TensorMap = std::map<std::string, at::Tensor>;
 TensorMap read_tensors(const std::string& path);
 TensorMap read_tensors(const SafetensorsFile& file);
 
-// Any device, any strides; one tensor at a time is brought to contiguous CPU memory where it is not there
-// already.
+// Any device, any strides: a tensor that is not in contiguous CPU memory is copied there first.
 void write_tensors(const std::string& path, const TensorMap& tensors, const TextMap& metadata = {});
+
+// Views of the tensors' bytes; what had to be copied lives in `keep`.
+std::vector<TensorBytes> tensor_bytes(const TensorMap& tensors, std::vector<at::Tensor>& keep);
 
 }  // namespace melete

@@ -25,9 +25,8 @@ class AtomicFile {
   void commit();  // flush, fsync, rename, fsync of the folder
 
   const std::string& path() const { return path_; }
-  // For libraries that write by file name: they write here, then adopt() and commit().
+  // A library that writes by file name may write here instead of through write(); commit() does the rest.
   const std::string& temporary_path() const { return temporary_; }
-  void adopt();  // goes on with the file that someone else wrote at temporary_path()
 
   // Tests only: every file's write fails with `error_number` once that many bytes are in it; negative: never.
   // The environment variable MELETE_FAIL_AFTER_BYTES does the same (with ENOSPC) to a whole program.
