@@ -4,6 +4,7 @@
 
 #include "config/nearest.h"
 #include "config/toml_file.h"
+#include "config/wrap.h"
 #include "core/base/error.h"
 
 namespace melete {
@@ -19,33 +20,6 @@ std::string section_of(const std::string& name) {
 std::string last_part(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? name : name.substr(dot + 1);
-}
-
-// Words broken into lines of at most `width`, each but the first after `indent` spaces.
-std::string wrapped(const std::string& text, size_t indent, size_t width) {
-  std::string out, word;
-  size_t column = indent;
-  const auto flush = [&] {
-    if (word.empty()) return;
-    if (column > indent && column + 1 + word.size() > width) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-    word.clear();
-  };
-  for (const char c : text) {
-    if (c == ' ')
-      flush();
-    else
-      word += c;
-  }
-  flush();
-  return out;
 }
 
 // Calls start(section, help) once for every section that has options of its own, then each(option).
@@ -197,7 +171,8 @@ std::string Schema::help_text(int width) const {
       *this,
       [&](const std::string& section, const std::string& help) {
         if (!out.empty()) out += "\n";
-        if (!section.empty()) out += wrapped(section + (help.empty() ? "" : ": " + help), 0, width) + "\n";
+        if (!section.empty())
+          out += wrap_text(section + (help.empty() ? "" : ": " + help), 0, static_cast<size_t>(width)) + "\n";
       },
       [&](const Option& option) {
         std::string facts = option.type_name();
@@ -211,7 +186,8 @@ std::string Schema::help_text(int width) const {
           name += "\n" + std::string(column, ' ');
         else
           name.resize(column, ' ');
-        out += name + wrapped(option.help() + " (" + facts + ")", column, static_cast<size_t>(width)) + "\n";
+        out +=
+            name + wrap_text(option.help() + " (" + facts + ")", column, static_cast<size_t>(width)) + "\n";
       });
   return out;
 }
