@@ -27,6 +27,11 @@ template <class Start, class Each>
 void for_each_group(const Schema& schema, const Start& start, const Each& each) {
   std::vector<std::pair<std::string, std::string>> groups{{"", ""}};
   groups.insert(groups.end(), schema.sections().begin(), schema.sections().end());
+  for (const Option& option : schema.options()) {  // a dotted name may stand without a declared section
+    const std::string section = section_of(option.name());
+    const auto same = [&](const auto& group) { return group.first == section; };
+    if (std::none_of(groups.begin(), groups.end(), same)) groups.emplace_back(section, "");
+  }
   for (const auto& [section, help] : groups) {
     bool started = false;
     for (const Option& option : schema.options()) {
