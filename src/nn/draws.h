@@ -1,4 +1,5 @@
-// Where layers get their random draws. Training derives them from (seed, step, rank); tests replay recorded ones.
+// Where layers get their random draws. Training derives them from (seed, step, rank); tests replay recorded
+// ones.
 #pragma once
 
 #include <ATen/ATen.h>

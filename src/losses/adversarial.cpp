@@ -1,0 +1,22 @@
+#include "losses/adversarial.h"
+
+#include <torch/autograd.h>
+
+namespace melete {
+
+at::Tensor hinge_generator_loss(const at::Tensor& fake_logits) {
+  return -fake_logits.to(at::kFloat).mean();
+}
+
+at::Tensor hinge_discriminator_loss(const at::Tensor& fake_logits, const at::Tensor& real_logits) {
+  return (at::relu(1 + fake_logits.to(at::kFloat)) + at::relu(1 - real_logits.to(at::kFloat))).mean();
+}
+
+at::Tensor gradient_penalty(const at::Tensor& wave, const at::Tensor& loss, double weight) {
+  const auto gradients =
+      torch::autograd::grad({loss}, {wave}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+  const at::Tensor norms = gradients[0].to(at::kFloat).flatten(1).norm(2, {1});
+  return weight * (norms - 1).square().mean();
+}
+
+}  // namespace melete

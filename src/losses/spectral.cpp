@@ -1,0 +1,52 @@
+#include "losses/spectral.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace melete {
+
+namespace {
+
+int64_t one_or_own(const std::vector<int64_t>& values, size_t index, size_t count, const char* name) {
+  require(values.size() == 1 || values.size() == count, "[mel loss] {} needs 1 or {} values, got {}", name,
+          count, values.size());
+  return values.size() == 1 ? values.front() : values[index];
+}
+
+}  // namespace
+
+void describe(Schema& s, MelLossConfig& c) {
+  s.option("window_powers", c.window_powers, "windows of 2^power samples").at_least(1);
+  s.option("n_ffts", c.n_ffts, "transform lengths: one, or one a window; at least the window").at_least(1);
+  s.option("mels", c.mels, "mel bands: one, or one a window").at_least(1);
+  s.option("normalized", c.normalized, "divide spectra by the energy of the window");
+}
+
+MultiScaleMelLoss::MultiScaleMelLoss(const MelLossConfig& config, int64_t sample_rate_hz) {
+  const size_t count = config.window_powers.size();
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t window = int64_t{1} << config.window_powers[i];
+    StftConfig stft;
+    stft.window = window;
+    stft.n_fft = std::max(one_or_own(config.n_ffts, i, count, "n_ffts"), window);
+    stft.hop = window / 4;
+    scales_.push_back(
+        {MelSpectrogram(stft, one_or_own(config.mels, i, count, "mels"), sample_rate_hz, config.normalized),
+         std::sqrt(static_cast<double>(window) / 2)});
+  }
+}
+
+at::Tensor MultiScaleMelLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
+  const auto log = [](const at::Tensor& t) { return at::log(at::clamp_min(t, 1e-20)); };
+  at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
+  for (const Scale& scale : scales_) {
+    const at::Tensor real_mel = scale.mel(real), fake_mel = scale.mel(fake);  // [rows, mels, frames]
+    total = total + (real_mel - fake_mel).abs().sum(-2).mean() +
+            scale.log_weight * (log(real_mel) - log(fake_mel)).norm(2, {-2}).mean();
+  }
+  return total;
+}
+
+}  // namespace melete

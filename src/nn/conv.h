@@ -1,0 +1,53 @@
+// Causal convolutions over time.
+//
+// Activations are [batch, channels, time] kept channels-last in memory (that is, batch, time, channels): the
+// layout in which oneDNN is fastest here, in which a strided or transposed convolution is a plain one over
+// reshaped frames, and in which attention's [batch, time, channels] is a view.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <string>
+
+namespace melete {
+
+// x [batch, channels, time] with channels-last memory; a no-op when it is so already.
+at::Tensor time_major(const at::Tensor& x);
+
+// A plain convolution over time without padding. weight [out, in / groups, kernel], bias [out]
+at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride = 1,
+                    int64_t dilation = 1);
+
+// `count` frames before the first: mirrored without repeating the edge ("reflect") or zeros ("constant").
+at::Tensor pad_left(const at::Tensor& x, int64_t count, const std::string& mode);
+
+// Convolution that sees only the past. The receptive field is padded on the left.
+struct CausalConv1dImpl : torch::nn::Module {
+  CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std::string pad_mode = "reflect",
+                   int64_t stride = 1, int64_t dilation = 1);
+  at::Tensor forward(const at::Tensor& x);  // [batch, in, time] -> [batch, out, time / stride]
+
+  at::Tensor weight, bias;
+
+ private:
+  std::string pad_mode_;
+  int64_t stride_, dilation_, padding_;
+};
+TORCH_MODULE(CausalConv1d);
+
+// Transposed convolution, cut to `time * stride` frames. Computed in polyphase form: one plain convolution
+// whose output channels are the `stride` phases (LibTorch's bf16 transposed convolution is wrong, and its
+// fp32 one slow).
+struct CausalConvTranspose1dImpl : torch::nn::Module {
+  CausalConvTranspose1dImpl(int64_t in, int64_t out, int64_t kernel, int64_t stride);
+  at::Tensor forward(const at::Tensor& x);  // [batch, in, time] -> [batch, out, time * stride]
+
+  at::Tensor weight, bias;  // weight [in, out, kernel], as in LibTorch
+
+ private:
+  int64_t stride_, taps_;  // taps: input frames that one output frame sees
+};
+TORCH_MODULE(CausalConvTranspose1d);
+
+}  // namespace melete

@@ -1,0 +1,61 @@
+#include "nn/gating.h"
+
+#include <torch/nn/functional.h>
+
+#include <cmath>
+
+namespace melete {
+
+FilmImpl::FilmImpl(int64_t dim, int64_t condition_dim) {
+  condition = register_module("condition", torch::nn::Linear(condition_dim, 2 * dim));
+}
+
+at::Tensor FilmImpl::forward(const at::Tensor& x, const at::Tensor& given) {
+  const auto gamma_beta = condition(given).chunk(2, -1);
+  return x * gamma_beta[0] + gamma_beta[1];
+}
+
+SqueezeExciteImpl::SqueezeExciteImpl(int64_t dim, bool over_channels, int64_t reduction, int64_t least)
+    : over_channels_(over_channels) {
+  const int64_t inner = std::max(least, dim / reduction);
+  squeeze = register_module("squeeze", CausalConv1d(dim, inner, 1));
+  excite = register_module("excite", CausalConv1d(inner, dim, 1));
+}
+
+at::Tensor SqueezeExciteImpl::forward(const at::Tensor& x) {
+  const int64_t axis = over_channels_ ? 1 : 2;
+  at::Tensor count = at::arange(1, x.size(axis) + 1, x.options().dtype(at::kFloat));
+  if (over_channels_) count = count.unsqueeze(1);
+  const at::Tensor mean = x.cumsum(axis, at::kFloat) / count;
+  return x * at::sigmoid(excite(at::silu(squeeze(mean))));
+}
+
+GateLoopImpl::GateLoopImpl(int64_t dim) {
+  norm_scale = register_parameter("norm_scale", at::ones({dim}));
+  qkva = register_module("qkva", torch::nn::Linear(torch::nn::LinearOptions(dim, 3 * dim).bias(false)));
+}
+
+at::Tensor GateLoopImpl::forward(const at::Tensor& x) {
+  namespace F = torch::nn::functional;
+  const double scale = std::sqrt(static_cast<double>(x.size(-1)));
+  const at::Tensor normed =
+      F::normalize(x.to(at::kFloat), F::NormalizeFuncOptions().dim(-1)) * scale * norm_scale;
+  const auto parts = qkva(normed).to(at::kFloat).chunk(3, -1);
+  return parts[0] * linear_scan(at::sigmoid(parts[2]), parts[1]);
+}
+
+at::Tensor linear_scan(at::Tensor decay, at::Tensor input) {
+  const int64_t time = input.size(1);
+  for (int64_t reach = 1; reach < time; reach *= 2) {
+    // What `reach` frames ago held, decayed over the frames since.
+    const at::Tensor tail = decay.narrow(1, reach, time - reach);
+    const at::Tensor next =
+        at::addcmul(input.narrow(1, reach, time - reach), tail, input.narrow(1, 0, time - reach));
+    const at::Tensor next_decay = tail * decay.narrow(1, 0, time - reach);
+    input = at::cat({input.narrow(1, 0, reach), next}, 1);
+    decay = at::cat({decay.narrow(1, 0, reach), next_decay}, 1);
+  }
+  return input;
+}
+
+}  // namespace melete

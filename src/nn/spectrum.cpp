@@ -1,0 +1,52 @@
+#include "nn/spectrum.h"
+
+#include <torch/fft.h>
+#include <torch/nn/functional.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace melete {
+
+at::Tensor stft(const at::Tensor& x, const StftConfig& config) {
+  namespace F = torch::nn::functional;
+  const int64_t edge = config.n_fft / 2;
+  require(x.size(-1) > edge, "[stft] needs more than {} samples for n_fft {}, got {}; use longer segments",
+          edge, config.n_fft, x.size(-1));
+  const at::Tensor signal = x.to(at::kFloat);
+  const at::Tensor padded =
+      F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
+  at::Tensor window = at::hann_window(config.window, signal.options());
+  const int64_t slack = config.n_fft - config.window;
+  if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
+  const at::Tensor frames = padded.unfold(-1, config.n_fft, config.hop) * window;  // [rows, frames, n_fft]
+  return torch::fft::rfft(frames).transpose(-2, -1);
+}
+
+at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz) {
+  const double top_hz = static_cast<double>(sample_rate_hz / 2);
+  const double top_mel = 2595.0 * std::log10(1.0 + top_hz / 700.0);
+  // In float32, step by step as torchaudio does: near-empty bands are sensitive to rounding.
+  const at::Tensor bins_hz = at::linspace(0, top_hz, n_fft / 2 + 1);
+  const at::Tensor edges_hz = 700.0 * (at::pow(10.0, at::linspace(0, top_mel, mels + 2) / 2595.0) - 1.0);
+  const at::Tensor widths = edges_hz.narrow(0, 1, mels + 1) - edges_hz.narrow(0, 0, mels + 1);
+  const at::Tensor slopes = edges_hz.unsqueeze(0) - bins_hz.unsqueeze(1);  // [bins, mels + 2]
+  const at::Tensor falling = -slopes.narrow(1, 0, mels) / widths.narrow(0, 0, mels);
+  const at::Tensor rising = slopes.narrow(1, 2, mels) / widths.narrow(0, 1, mels);
+  return at::clamp_min(at::minimum(falling, rising), 0);
+}
+
+MelSpectrogram::MelSpectrogram(const StftConfig& config, int64_t mels, int64_t sample_rate_hz,
+                               bool normalized)
+    : config_(config), filters_(mel_filters(config.n_fft, mels, sample_rate_hz)), scale_(1) {
+  if (normalized) scale_ = 1.0 / at::hann_window(config.window).square().sum().item<double>();
+}
+
+at::Tensor MelSpectrogram::operator()(const at::Tensor& x) const {
+  const at::Tensor power = at::view_as_real(stft(x, config_)).square().sum(-1);  // [rows, bins, frames]
+  const at::Tensor mel = at::matmul(power.transpose(1, 2), filters_.to(x.device())).transpose(1, 2);
+  return scale_ == 1 ? mel : mel * scale_;
+}
+
+}  // namespace melete

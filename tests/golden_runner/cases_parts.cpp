@@ -1,0 +1,132 @@
+// Parts of a codec on their own: residual quantizer, discriminators, mel spectrogram.
+#include <torch/autograd.h>
+
+#include "core/base/error.h"
+#include "golden.h"
+#include "interop/audiolm_pytorch.h"
+#include "nn/spectrum.h"
+
+namespace melete::golden {
+
+namespace {
+
+using audiolm_pytorch::soundstream_pairs;
+
+// Loads and compares a part whose names stand below `ours` in our model and `theirs` in the upstream one.
+struct Part {
+  torch::nn::Module& module;
+  std::string ours, theirs;
+
+  template <class Use>
+  void each(const Use& use) const {
+    for (const auto& pair : soundstream_pairs(module, ours, {}))
+      use(pair.theirs.substr(theirs.size()), pair.tensor);
+  }
+  void load(const TensorMap& weights) const {
+    const at::NoGradGuard no_grad;
+    each([&](const std::string& name, const at::Tensor& tensor) {
+      const auto found = weights.find(name);
+      require(found != weights.end(), "the case has no weight `{}`", name);
+      at::Tensor(tensor).copy_(found->second.reshape(tensor.sizes()));
+    });
+  }
+};
+
+void check_residual_vq(const Case& c, Checker& check) {
+  const auto config = audiolm_pytorch::residual_vq_config(c.config);
+  Quantizer quantizer(config, c.config.at("dim").get<int64_t>());
+  const Part part{*quantizer, "codec.quantizer.", "rq.rvqs.0."};
+  part.load(c.weights);
+  quantizer->train(c.json.value("mode", "train") == "train");
+  // Rows are numbered through all steps, dropout has one index a step.
+  ReplayDraws rows(c, "rand.");
+  for (int64_t step = 0; c.has(fmt::format("in.x.{}", step)); ++step) {
+    const auto label = [&](const char* name) { return fmt::format("{}.{}", name, step); };
+    const at::Tensor x = c.in(label("x")).clone().set_requires_grad(true);
+    struct StepDraws : ReplayDraws {
+      StepDraws(const Case& recorded, int64_t at, ReplayDraws& shared)
+          : ReplayDraws(recorded, "rand.", at), all(shared) {}
+      at::Tensor rows(std::string_view what, int64_t population, int64_t count) override {
+        return all.rows(what, population, count);
+      }
+      at::Tensor uniform(std::string_view what, at::IntArrayRef shape) override {
+        return all.uniform(what, shape);
+      }
+      ReplayDraws& all;
+    } draws(c, step, rows);
+    const Quantized result = quantizer->forward(x, &draws);
+    (result.vectors.square().mean() + result.losses.sum()).backward();
+    check.close(label("quantized"), result.vectors, c.out(label("quantized")));
+    check.close(label("indices"), result.codes[0], c.out(label("indices")));
+    check.close(label("losses"), result.losses.reshape(c.out(label("losses")).sizes()),
+                c.out(label("losses")));
+    check.gradient(label("grad_x"), x.grad(), c.out(label("grad_x")));
+    part.each([&](const std::string& name, const at::Tensor& tensor) {
+      const std::string key = fmt::format("post.{}.{}", step, name);
+      if (c.has(key)) check.close(key, tensor, c.get(key).reshape(tensor.sizes()));
+    });
+  }
+}
+
+void check_judgement(const Case& c, Checker& check, const Part& part, const Judgement& judged,
+                     const at::Tensor& x) {
+  at::Tensor loss = at::relu(1 - judged.logits).mean();
+  check.close("logits", judged.logits, c.out("logits"));
+  for (size_t i = 0; i < judged.features.size(); ++i) {
+    at::Tensor feature = judged.features[i], magnitude = feature.abs();
+    if (judged.complex) {
+      const auto parts = feature.chunk(2, 1);
+      feature = at::stack({parts[0], parts[1]}, -1);
+      magnitude = at::sqrt(parts[0].square() + parts[1].square() + 1e-30);
+    }
+    const std::string name = fmt::format("intermediate.{}", i);
+    check.close(name, feature, c.out(name));
+    loss = loss + magnitude.mean();
+  }
+  loss.backward();
+  check.close("loss", loss, c.out("loss"));
+  check.gradient("grad_x", x.grad(), c.out("grad_x"));
+  part.each([&](const std::string& name, const at::Tensor& tensor) {
+    if (c.has("grad." + name)) check.gradient("grad." + name, tensor.grad(), c.get("grad." + name));
+  });
+}
+
+void check_multi_scale(const Case& c, Checker& check) {
+  MultiScaleDiscriminator network(audiolm_pytorch::multi_scale_config(c.config),
+                                  c.config.value("input_channels", 1));
+  const Part part{*network, "discriminators.scales.0.", "discriminators.0."};
+  part.load(c.weights);
+  const at::Tensor x = c.in("x").clone().set_requires_grad(true);
+  check_judgement(c, check, part, network->forward(x), x);
+}
+
+void check_stft(const Case& c, Checker& check) {
+  StftDiscriminator network(audiolm_pytorch::stft_discriminator_config(c.config));
+  const Part part{*network, "discriminators.stft.", "stft_discriminator."};
+  part.load(c.weights);
+  const at::Tensor x = c.in("x").clone().set_requires_grad(true);
+  check_judgement(c, check, part, network->forward(x.squeeze(1)), x);
+}
+
+void check_mel(const Case& c, Checker& check) {
+  StftConfig stft;
+  stft.n_fft = c.config.value("n_fft", 400);
+  stft.window = c.config.contains("win_length") && !c.config["win_length"].is_null()
+                    ? c.config["win_length"].get<int64_t>()
+                    : stft.n_fft;
+  stft.hop = c.config.contains("hop_length") && !c.config["hop_length"].is_null()
+                 ? c.config["hop_length"].get<int64_t>()
+                 : stft.window / 2;
+  const MelSpectrogram mel(stft, c.config.value("n_mels", 128), c.config.value("sample_rate", 16000),
+                           c.config.value("normalized", false));
+  check.close("mel", mel(c.in("x")), c.out("mel"));
+}
+
+const bool registered = register_case("ResidualVQ", check_residual_vq) &&
+                        register_case("MultiScaleDiscriminator", check_multi_scale) &&
+                        register_case("ComplexSTFTDiscriminator", check_stft) &&
+                        register_case("torchaudio.transforms.MelSpectrogram", check_mel);
+
+}  // namespace
+
+}  // namespace melete::golden

@@ -1,0 +1,80 @@
+// Reference cases made by running the five systems: what a case holds, and how results are compared with it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/tensors.h"
+#include "nn/draws.h"
+
+namespace melete::golden {
+
+struct Case {
+  std::string folder, system, name, kind;  // kind: the `class` of case.json
+  nlohmann::ordered_json json, config;
+  TensorMap weights, io;
+
+  bool has(const std::string& key) const { return io.count(key) > 0; }
+  const at::Tensor& get(const std::string& key) const;  // the whole key: "in.wave"
+  const at::Tensor& in(const std::string& name) const { return get("in." + name); }
+  const at::Tensor& out(const std::string& name) const { return get("out." + name); }
+  const at::Tensor& rand(const std::string& name) const { return get("rand." + name); }
+  bool says(const std::string& text) const;  // somewhere in `what` or the notes
+};
+
+constexpr double kOutputTolerance = 1e-4;
+constexpr double kGradientTolerance = 1e-3;
+
+class Checker {
+ public:
+  // Integers must be equal; floats within `relative` of the largest magnitude of `want` (at least 1e-5
+  // absolute).
+  void close(const std::string& label, const at::Tensor& got, const at::Tensor& want,
+             double relative = kOutputTolerance);
+  void gradient(const std::string& label, const at::Tensor& got, const at::Tensor& want,
+                double relative = kGradientTolerance);
+  void fail(const std::string& message);
+
+  int64_t compared() const { return compared_; }
+  double worst() const { return worst_; }  // as a share of the tolerance that applied
+  double worst_relative() const { return worst_relative_; }
+  const std::string& worst_label() const { return worst_label_; }
+  const std::vector<std::string>& failures() const { return failures_; }
+
+ private:
+  void compare(const std::string& label, const at::Tensor& got, const at::Tensor& want, double relative,
+               double floor);
+
+  int64_t compared_ = 0;
+  double worst_ = 0, worst_relative_ = 0;
+  std::string worst_label_;
+  std::vector<std::string> failures_;
+};
+
+using CaseFunction = void (*)(const Case&, Checker&);
+bool register_case(const std::string& kind, CaseFunction function);
+
+// Replays recorded draws in the order in which they were made.
+class ReplayDraws : public Draws {
+ public:
+  // Takes the draws whose key starts with `prefix` ("rand." or "rand.call.03."). `step` picks one dropout
+  // index where several steps share one tensor.
+  ReplayDraws(const Case& recorded, const std::string& prefix, int64_t step = 0);
+
+  int64_t integer(std::string_view what, int64_t low, int64_t high) override;
+  at::Tensor rows(std::string_view what, int64_t population, int64_t count) override;
+  at::Tensor uniform(std::string_view what, at::IntArrayRef shape) override;
+  at::Tensor normal(std::string_view what, at::IntArrayRef shape) override;
+
+ private:
+  at::Tensor next_floats(std::string_view what, at::IntArrayRef shape);
+
+  int64_t dropout_index_ = -1;
+  std::deque<at::Tensor> rows_, floats_;
+};
+
+}  // namespace melete::golden
