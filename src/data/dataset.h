@@ -4,13 +4,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "config/schema.h"
 #include "data/base/manifest.h"
+#include "io/base/resample.h"
 
 namespace melete {
 
@@ -69,14 +73,15 @@ class AudioDataset {
   int64_t tried_files() const;
 
  private:
-  AudioItem read_random(uint64_t seed, uint64_t epoch, int64_t slot, int64_t attempt, int64_t index) const;
-  void note_success(int64_t index);
+  const Resampler& resampler(int from_hz, int to_hz) const;
+  void note_tried(int64_t index);
   void note_failure(int64_t index, const std::string& message);
 
   std::vector<ManifestEntry> entries_;
   DataConfig config_;
   OnFailure on_failure_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_, callback_mutex_;
+  mutable std::map<std::pair<int, int>, std::unique_ptr<Resampler>> resamplers_;
   std::unordered_set<int64_t> tried_, failed_;
 };
 

@@ -35,8 +35,8 @@ class Resampler {
  private:
   int64_t from_, to_;  // rates divided by their greatest common divisor
   struct Phase {
-    int64_t offset;  // of the first tap, from the phase's input frame
-    int64_t first_tap;
+    int64_t offset;     // of the first tap, from the block's first input frame
+    int64_t tap_count;  // before padding with zeros
   };
   std::vector<Phase> phases_;  // one for each of the to_ output positions that share an input frame
   std::vector<float> taps_;    // phases x tap_count_, zeros at the end of a phase that needs fewer
