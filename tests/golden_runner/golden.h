@@ -20,9 +20,9 @@ struct Case {
 
   bool has(const std::string& key) const { return io.count(key) > 0; }
   const at::Tensor& get(const std::string& key) const;  // the whole key: "in.wave"
-  const at::Tensor& in(const std::string& name) const { return get("in." + name); }
-  const at::Tensor& out(const std::string& name) const { return get("out." + name); }
-  const at::Tensor& rand(const std::string& name) const { return get("rand." + name); }
+  const at::Tensor& in(const std::string& key) const { return get("in." + key); }
+  const at::Tensor& out(const std::string& key) const { return get("out." + key); }
+  const at::Tensor& rand(const std::string& key) const { return get("rand." + key); }
   bool says(const std::string& text) const;  // somewhere in `what` or the notes
 };
 
