@@ -23,6 +23,7 @@ struct OptimiserConfig {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double eps = 1e-8;
+  int64_t decay_from_dimensions = 2;  // tensors of fewer dimensions (biases, gains) are not decayed
 };
 
 void describe(Schema& schema, OptimiserConfig& config);

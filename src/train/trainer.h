@@ -48,9 +48,9 @@ struct TrainerParts {
   BatchSource* validation = nullptr;  // none: no validation, no samples
   RunFolder* folder = nullptr;        // none: no checkpoints, no samples
   Reporter* reporter = nullptr;
-  Ranks* ranks = nullptr;         // none: alone
-  nlohmann::ordered_json config;  // whole and resolved, stored in every checkpoint
-  RunStart about;                 // settings table, data lines and threads; the trainer adds the rest
+  Ranks* ranks = nullptr;              // none: alone
+  nlohmann::ordered_json config = {};  // whole and resolved, stored in every checkpoint
+  RunStart about = {};                 // settings table, data lines and threads; the trainer adds the rest
 };
 
 class Trainer {
@@ -88,6 +88,7 @@ class Trainer {
     std::vector<Optimiser> optimisers;  // one a group
     Schedule schedule;
     std::vector<at::Tensor> parameters;  // of all groups
+    bool keep_gradients = false;         // another phase counts them in its norm
     std::string label;                   // "" for the only phase, else its name and a dot
   };
   struct PhaseResult;
@@ -95,8 +96,10 @@ class Trainer {
   PhaseResult run_phase(size_t index, std::vector<Batch>& batches);
   void check_phases() const;
   Batch fetch(BatchSource& source, int64_t number) const;
+  void restore(const TensorMap& tensors);  // model, average, optimisers, the task's own
   bool roll_back();
-  void restore(const TensorMap& tensors);
+  void announce();
+  RunResult finish(Outcome outcome, const std::string& reason);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
   bool main_rank() const { return ranks_->rank() == 0; }
 
@@ -111,11 +114,13 @@ class Trainer {
   std::optional<Ema> ema_;
   Health health_;
   DrawsMaker make_draws_;
+  Verdict verdict_ = Verdict::good;  // on the last step
   int64_t step_ = 0;
   int64_t batches_taken_ = 0;
   int64_t salt_ = 0;  // changes with every rollback, so that the same draws do not fail again
   int64_t resumed_from_ = -1;
   int64_t saved_step_ = -1;
+  bool save_pending_ = false;  // a checkpoint was due in a bad streak and waits for the next good step
 };
 
 }  // namespace melete

@@ -1,0 +1,58 @@
+#include "core/autocast.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/version.h>
+
+#include "core/base/error.h"
+
+namespace melete {
+
+namespace {
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+
+bool is_on(c10::DeviceType device) {
+  return at::autocast::is_autocast_enabled(device);
+}
+
+void turn(c10::DeviceType device, bool on) {
+  if (on) at::autocast::set_autocast_dtype(device, at::kBFloat16);
+  at::autocast::set_autocast_enabled(device, on);
+}
+
+#else
+
+bool is_on(c10::DeviceType device) {
+  return device == c10::DeviceType::CPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
+}
+
+void turn(c10::DeviceType device, bool on) {
+  if (device == c10::DeviceType::CPU) {
+    if (on) at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+    at::autocast::set_cpu_enabled(on);
+  } else {
+    if (on) at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
+    at::autocast::set_enabled(on);
+  }
+}
+
+#endif
+
+}  // namespace
+
+AutocastScope::AutocastScope(c10::DeviceType device, bool enabled) : device_(device) {
+  require(device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA,
+          "[autocast] expected a CPU or CUDA device, got {}; try --train.precision fp32",
+          c10::DeviceTypeName(device, true));
+  enabled_before_ = is_on(device);
+  at::autocast::increment_nesting();
+  turn(device_, enabled);
+}
+
+AutocastScope::~AutocastScope() {
+  turn(device_, enabled_before_);
+  // The outermost scope drops the bf16 copies of weights: they are stale as soon as the optimiser has moved.
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+}
+
+}  // namespace melete

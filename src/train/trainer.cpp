@@ -1,0 +1,285 @@
+#include "train/trainer.h"
+
+#include <torch/cuda.h>
+#include <torch/nn/module.h>
+
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include "core/autocast.h"
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "train/scopes.h"
+
+namespace melete {
+
+namespace {
+
+at::Device device_named(const std::string& name) {
+  const bool cuda = name.rfind("cuda", 0) == 0;
+  require(name == "cpu" || cuda, "[trainer] expected device cpu, cuda or cuda:N, got {}", name);
+  require(!cuda || torch::cuda::is_available(),
+          "[trainer] {} is not there: this LibTorch sees no GPU; try device cpu", name);
+  return at::Device(name);
+}
+
+int64_t items_in(const Batch& batch) {
+  return batch.waves.empty() ? static_cast<int64_t>(batch.texts.size()) : batch.waves.front().size(0);
+}
+
+// Sums of named scalars over micro-batches, kept on their device until the end of the phase.
+class Sums {
+ public:
+  void add(const std::string& name, const at::Tensor& value) {
+    require(value.defined() && value.numel() == 1, "[trainer] the loss {} is not one number", name);
+    const at::Tensor number = value.detach().to(at::kFloat).reshape({});
+    for (auto& entry : entries_)
+      if (entry.name == name) {
+        entry.sum = entry.sum + number;
+        ++entry.count;
+        return;
+      }
+    entries_.push_back({name, number, 1});
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : entries_) all.push_back(entry.name);
+    return all;
+  }
+
+  std::vector<at::Tensor> means() const {
+    std::vector<at::Tensor> all;
+    for (const auto& entry : entries_) all.push_back(entry.sum / static_cast<double>(entry.count));
+    return all;
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    at::Tensor sum;
+    int64_t count;
+  };
+  std::vector<Entry> entries_;
+};
+
+// One trip to the CPU for all of them.
+std::vector<double> fetch_values(std::vector<at::Tensor> values, at::Device device, Ranks& ranks) {
+  if (values.empty()) return {};
+  for (at::Tensor& value : values) value = value.to(device);
+  at::Tensor together = at::stack(values);
+  ranks.mean_of_values(together);
+  together = together.to(at::kCPU).contiguous();
+  const float* numbers = together.data_ptr<float>();
+  return {numbers, numbers + together.numel()};
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
+    : parts_(std::move(parts)),
+      config_(config),
+      device_(device_named(config.device)),
+      ranks_(parts_.ranks ? parts_.ranks : &alone_),
+      reporter_(parts_.reporter ? parts_.reporter : &silent_),
+      health_(config.health) {
+  require(config.steps >= 1 && config.accumulate >= 1,
+          "[trainer] expected steps and accumulate of at least 1");
+  require(config.precision == "fp32" || config.precision == "bf16",
+          "[trainer] expected precision fp32 or bf16, got {}", config.precision);
+  parts_.task.model().to(device_);
+  for (Phase& phase : parts_.task.phases()) {
+    std::vector<Optimiser> optimisers;
+    std::vector<at::Tensor> parameters;
+    for (const ParameterGroup& group : phase.groups) {
+      optimisers.emplace_back(group.parameters, phase.optimiser);
+      for (const auto& [name, tensor] : group.parameters) parameters.push_back(tensor);
+    }
+    Schedule schedule(phase.schedule, phase.optimiser.learning_rate, config.steps);
+    phases_.push_back(
+        {std::move(phase), std::move(optimisers), std::move(schedule), std::move(parameters), false, ""});
+  }
+  check_phases();
+  std::set<const void*> counted_elsewhere;
+  for (const RunningPhase& running : phases_)
+    for (const at::Tensor& tensor : running.phase.also_in_norm)
+      counted_elsewhere.insert(tensor.unsafeGetTensorImpl());
+  for (RunningPhase& running : phases_) {
+    running.label = phases_.size() == 1 ? "" : running.phase.name + ".";
+    for (const at::Tensor& tensor : running.parameters)
+      running.keep_gradients |= counted_elsewhere.count(tensor.unsafeGetTensorImpl()) > 0;
+  }
+  if (config.ema.enabled)
+    ema_.emplace(parts_.task.model(), config.ema,
+                 [this](const std::string& name) { return parts_.task.averaged(name); });
+  make_draws_ = [this](const StepContext& context, int64_t phase) -> std::unique_ptr<Draws> {
+    const auto seed = static_cast<uint64_t>(config_.seed);
+    const auto rank = static_cast<uint64_t>(ranks_->rank());
+    const auto micro = static_cast<uint64_t>(context.micro_batch);
+    // Validation draws do not depend on the step, so that its losses can be compared over the run.
+    const uint64_t key = context.training
+                             ? random_key(seed, "draws",
+                                          {static_cast<uint64_t>(context.step), static_cast<uint64_t>(phase),
+                                           micro, rank, static_cast<uint64_t>(salt_)})
+                             : random_key(seed, "validation", {micro, rank});
+    return std::make_unique<SeededDraws>(key);
+  };
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::check_phases() const {
+  const std::string task = parts_.task.name();
+  require(!phases_.empty(), "[trainer] the task {} has no phases", task);
+  // What is not in the model would not be in the checkpoint.
+  std::map<std::string, const void*> in_model;
+  for (const auto& item : parts_.task.model().named_parameters())
+    in_model[item.key()] = item.value().unsafeGetTensorImpl();
+  std::set<std::string> phase_names;
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    const Phase& phase = phases_[i].phase;
+    require(phase_names.insert(phase.name).second, "[trainer] {} has two phases called {}", task, phase.name);
+    require(bool(phase.loss), "[trainer] the phase {} of {} has no loss", phase.name, task);
+    require(phase.new_batches || i > 0, "[trainer] the first phase of {} must take new batches", task);
+    require(!phases_[i].parameters.empty(), "[trainer] the phase {} of {} has no parameters", phase.name,
+            task);
+    std::set<std::string> seen;
+    for (const ParameterGroup& group : phase.groups)
+      for (const auto& [name, tensor] : group.parameters) {
+        const auto found = in_model.find(name);
+        require(found != in_model.end() && found->second == tensor.unsafeGetTensorImpl(),
+                "[trainer] the parameter {} of phase {} is not the model's parameter of that name", name,
+                phase.name);
+        require(seen.insert(name).second, "[trainer] the parameter {} is in two groups of phase {}", name,
+                phase.name);
+      }
+  }
+}
+
+Batch Trainer::fetch(BatchSource& source, int64_t number) const {
+  Batch batch = source.batch(number);
+  if (!device_.is_cpu()) {
+    for (at::Tensor& wave : batch.waves) wave = wave.to(device_, /*non_blocking=*/true);
+    for (at::Tensor& length : batch.lengths) length = length.to(device_, /*non_blocking=*/true);
+  }
+  return batch;
+}
+
+struct Trainer::PhaseResult {
+  NamedValues losses, norms;
+  double rate = 0;
+  std::string problem;  // empty: all was finite and the weights have moved
+};
+
+Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batches) {
+  RunningPhase& running = phases_[index];
+  const Phase& phase = running.phase;
+  std::vector<at::Tensor> wanted = running.parameters;
+  wanted.insert(wanted.end(), phase.also_in_norm.begin(), phase.also_in_norm.end());
+  for (Optimiser& optimiser : running.optimisers) optimiser.clear_gradients();
+
+  const std::string total_name = running.label + "loss";
+  Sums sums;
+  {
+    const GradientScope only_this_phase(parts_.task.model(), wanted);
+    for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
+      StepContext context;
+      context.step = step_;
+      context.micro_batch = micro;
+      const std::unique_ptr<Draws> draws = make_draws_(context, static_cast<int64_t>(index));
+      context.draws = draws.get();
+      Losses losses;
+      {
+        const AutocastScope mixed(device_.type(), config_.precision == "bf16");
+        losses = phase.loss(batches[static_cast<size_t>(micro)], context);
+      }
+      require(losses.total.defined() && losses.total.numel() == 1,
+              "[trainer] the loss of phase {} is not one number", phase.name);
+      if (losses.total.requires_grad())
+        (losses.total.to(at::kFloat).reshape({}) / static_cast<double>(config_.accumulate)).backward();
+      sums.add(total_name, losses.total);
+      for (const auto& [name, value] : losses.named)
+        if (name != total_name) sums.add(name, value);
+    }
+  }
+  ranks_->mean_of_gradients(wanted);
+
+  PhaseResult result;
+  result.rate = running.schedule.rate(step_);
+  std::vector<at::Tensor> values = sums.means();
+  const at::Tensor also = phase.also_in_norm.empty() ? at::Tensor() : gradient_norm(phase.also_in_norm);
+  for (const Optimiser& optimiser : running.optimisers) {
+    const at::Tensor norm = optimiser.gradient_norm();
+    values.push_back(also.defined() ? at::stack({norm, also}).norm() : norm);
+  }
+  const std::vector<double> numbers = fetch_values(values, device_, *ranks_);
+
+  const std::vector<std::string> names = sums.names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    result.losses.emplace_back(names[i], numbers[i]);
+    // Only the total decides: a named figure may be undefined for a batch (an accuracy over no tokens).
+    if (names[i] == total_name && !std::isfinite(numbers[i]))
+      result.problem = fmt::format("{}: the loss is {}", phase.name, numbers[i]);
+  }
+  for (size_t i = 0; i < phase.groups.size(); ++i) {
+    const double norm = numbers[names.size() + i];
+    result.norms.emplace_back(phase.groups.size() == 1 ? phase.name : phase.name + "." + phase.groups[i].name,
+                              norm);
+    if (result.problem.empty() && !std::isfinite(norm))
+      result.problem =
+          fmt::format("{}: the gradient norm of {} is {}", phase.name, phase.groups[i].name, norm);
+  }
+  if (result.problem.empty())
+    for (size_t i = 0; i < running.optimisers.size(); ++i)
+      running.optimisers[i].step(result.rate, clip_scale(numbers[names.size() + i], phase.clip_norm));
+  if (!running.keep_gradients || !result.problem.empty())
+    for (Optimiser& optimiser : running.optimisers) optimiser.clear_gradients();
+  return result;
+}
+
+StepReport Trainer::step() {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const double waited = parts_.training.wait_seconds();
+  torch::nn::Module& model = parts_.task.model();
+  if (!model.is_training()) model.train();
+
+  StepReport report;
+  std::vector<Batch> batches;
+  int64_t items = 0;
+  for (size_t i = 0; i < phases_.size(); ++i) {
+    const Phase& phase = phases_[i].phase;
+    if (phase.new_batches) {
+      batches.clear();
+      for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
+        batches.push_back(fetch(parts_.training, batches_taken_++));
+        items += items_in(batches.back());
+      }
+    }
+    const PhaseResult result = run_phase(i, batches);
+    report.losses.insert(report.losses.end(), result.losses.begin(), result.losses.end());
+    report.gradient_norms.insert(report.gradient_norms.end(), result.norms.begin(), result.norms.end());
+    report.learning_rates.emplace_back(phase.name, result.rate);
+    if (!result.problem.empty()) {
+      report.skipped = true;
+      report.skip_reason += (report.skip_reason.empty() ? "" : "; ") + result.problem;
+    }
+  }
+  verdict_ = health_.judge(!report.skipped, report.skip_reason);
+  // A batch that gave NaN may have left it in buffers too; the average must not take that in.
+  if (ema_ && !report.skipped) ema_->update();
+  ++step_;
+
+  report.step = step_;
+  report.steps_total = config_.steps;
+  report.chance_levels = parts_.task.chance_levels();
+  report.skipped_total = health_.bad_total();
+  report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  report.data_wait_seconds = parts_.training.wait_seconds() - waited;
+  report.items_per_second =
+      report.seconds > 0 ? static_cast<double>(items * ranks_->size()) / report.seconds : 0;
+  return report;
+}
+
+}  // namespace melete
