@@ -27,7 +27,8 @@ at::Tensor stft_distance(const at::Tensor& real, const at::Tensor& fake) {
     const StftConfig config{n_fft, n_fft / 4, n_fft};
     const at::Tensor a = stft(real, config).abs(), b = stft(fake, config).abs();  // [rows, bins, frames]
     const at::Tensor convergence = (a - b).norm(2, {1, 2}) / at::clamp_min(a.norm(2, {1, 2}), 1e-8);
-    const at::Tensor log_difference = (at::log(at::clamp_min(a, 1e-5)) - at::log(at::clamp_min(b, 1e-5))).abs();
+    const at::Tensor log_difference =
+        (at::log(at::clamp_min(a, 1e-5)) - at::log(at::clamp_min(b, 1e-5))).abs();
     total = total + convergence.mean() + log_difference.mean();
   }
   return total / 3;

@@ -18,8 +18,8 @@ at::Tensor mel_distance(const at::Tensor& real, const at::Tensor& fake, int64_t 
 // Spectral convergence plus log-magnitude L1, averaged over three resolutions; lower is better.
 at::Tensor stft_distance(const at::Tensor& real, const at::Tensor& fake);
 
-// Codes of one stage, any shape, -1 for none: exp(entropy) of their histogram, and how many of `codebook_size` occur as a
-// share of how many could have.
+// Codes of one stage, any shape, -1 for none: exp(entropy) of their histogram, and how many of
+// `codebook_size` occur as a share of how many could have.
 struct CodeUse {
   at::Tensor perplexity, share;
 };

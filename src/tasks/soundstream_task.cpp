@@ -17,7 +17,8 @@ constexpr int64_t kSamplesShown = 4;
 
 NamedTensors parameters_of(const torch::nn::Module& module, const std::string& prefix) {
   NamedTensors parameters;
-  for (const auto& item : module.named_parameters()) parameters.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_parameters())
+    parameters.emplace_back(prefix + item.key(), item.value());
   return parameters;
 }
 
@@ -70,7 +71,9 @@ std::vector<Phase> SoundStreamTask::phases() {
   generator.optimiser = config_.generator.optimiser;
   generator.schedule = config_.generator.schedule;
   generator.clip_norm = config_.generator.clip_norm;
-  generator.loss = [this](const Batch& batch, const StepContext& context) { return generator_losses(batch, context); };
+  generator.loss = [this](const Batch& batch, const StepContext& context) {
+    return generator_losses(batch, context);
+  };
 
   Phase discriminator;
   discriminator.name = "discriminator";

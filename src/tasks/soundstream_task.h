@@ -23,7 +23,8 @@ struct SoundStreamTaskConfig {
   PhaseConfig generator;
   PhaseConfig discriminator;
   int64_t gradient_penalty_every = 4;  // steps; 0: never
-  // Train the discriminators on batches of their own, as audiolm-pytorch does, or on the generator's (cheaper to load).
+  // Train the discriminators on batches of their own, as audiolm-pytorch does, or on the generator's (cheaper
+  // to load).
   bool own_discriminator_batches = true;
 
   SoundStreamTaskConfig();

@@ -1,0 +1,41 @@
+// One thing that can be trained: all its settings in one table, and how to make its task from them.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "config/schema.h"
+#include "data/dataset.h"
+#include "train/task.h"
+#include "train/trainer_config.h"
+
+namespace melete {
+
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+
+  virtual std::string name() const = 0;
+  // Every setting: what all recipes share, then the task's own.
+  Schema schema();
+  // After settings are read: what follows from others (the data's rate from the model's), and checks across
+  // options.
+  virtual void settle() = 0;
+  virtual std::unique_ptr<Task> make_task() = 0;
+
+  std::string data_from, valid_from;  // folder or manifest
+  int64_t batch_size = 4;
+  int64_t threads = 0;
+  DataConfig data;
+  TrainerConfig train;
+
+ protected:
+  virtual void describe_task(Schema& schema) = 0;
+};
+
+std::vector<std::string> recipe_names();
+std::unique_ptr<Recipe> make_recipe(const std::string& name);  // an Error names the nearest
+
+}  // namespace melete
