@@ -1,0 +1,44 @@
+#include "data/base/synth_files.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.h"
+#include "io/base/audio_file.h"
+
+namespace melete {
+
+void write_synth_files(const SynthOptions& options, const std::string& kind, const ProgressCallback& progress,
+                       const std::function<SynthFile(int64_t)>& make) {
+  require(options.count >= 1 && options.count <= 10'000'000,
+          "[synth] expected a count of 1 to 10000000, got {}", options.count);
+  require(options.format == "flac" || options.format == "wav",
+          "[synth] expected the format flac or wav, got {}", options.format);
+  require(!options.folder.empty(), "[synth] expected a folder to write to, got none");
+  std::error_code error;
+  std::filesystem::create_directories(options.folder, error);
+  require(!error, "[synth] cannot create the folder {}: {}", options.folder, error.message());
+  const std::filesystem::path folder(options.folder);
+  const auto write = [&](int64_t index) {
+    const SynthFile file = make(index);
+    const std::string stem = (folder / fmt::format("{}_{:06}", kind, index)).string();
+    // The text first: a recording that is there has its words.
+    const std::string temporary = fmt::format("{}.txt.tmp-{}", stem, ::getpid());
+    {
+      std::ofstream stream(temporary, std::ios::binary);
+      stream << file.text << "\n";
+      stream.flush();
+      require(stream.good(), "[synth] cannot write {}: {}", temporary, std::strerror(errno));
+    }
+    require(::rename(temporary.c_str(), (stem + ".txt").c_str()) == 0, "[synth] cannot write {}.txt: {}",
+            stem, std::strerror(errno));
+    write_audio(stem + "." + options.format, file.samples, options.rate_hz);
+  };
+  for_each_parallel(options.count, write, progress);
+}
+
+}  // namespace melete

@@ -1,0 +1,229 @@
+#include "data/base/synth_speech.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "data/base/synth_dsp.h"
+#include "data/base/synth_files.h"
+#include "io/base/audio_file.h"
+
+extern char** environ;
+
+namespace melete {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string find_espeak() {
+  const char* path = std::getenv("PATH");
+  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
+  while (!rest.empty()) {
+    const size_t colon = rest.find(':');
+    const fs::path candidate = fs::path(rest.substr(0, colon)) / "espeak-ng";
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate.string();
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  return {};
+}
+
+// Runs a program with its arguments as a list (no shell reads them) and nothing on its standard streams.
+int run_program(const std::string& program, const std::vector<std::string>& arguments) {
+  std::vector<char*> words = {const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = ::posix_spawn(&child, program.c_str(), &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  require(error == 0, "[synth] cannot start {}: {}", program, std::strerror(error));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0)
+    require(errno == EINTR, "[synth] cannot wait for {}: {}", program, std::strerror(errno));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// A file name that disappears with its file.
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    std::string name = (fs::temp_directory_path() / "melete-speech-XXXXXX.wav").string();
+    const int descriptor = ::mkstemps(name.data(), 4);
+    require(descriptor >= 0, "[synth] cannot create a temporary file in {}: {}",
+            fs::temp_directory_path().string(), std::strerror(errno));
+    ::close(descriptor);
+    path_ = name;
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+constexpr std::string_view kAdjectives[] = {
+    "old",  "quiet",   "small",  "bright", "young",  "heavy", "gentle",  "golden", "narrow", "strange",
+    "cold", "patient", "hungry", "silver", "broken", "early", "distant", "clever", "rough",  "wooden"};
+constexpr std::string_view kPeople[] = {"sailor",    "teacher", "baker",    "child",     "farmer",
+                                        "painter",   "doctor",  "singer",   "neighbour", "captain",
+                                        "traveller", "judge",   "shepherd", "widow"};
+constexpr std::string_view kThings[] = {
+    "river",  "garden", "letter",  "window", "engine", "orchard", "bridge",  "candle", "mirror", "wagon",
+    "forest", "kettle", "harbour", "violin", "ladder", "valley",  "blanket", "church", "ship",   "journey"};
+constexpr std::string_view kPastVerbs[] = {
+    "watched",  "crossed", "painted",  "found",   "remembered", "described", "carried",  "loved",
+    "followed", "opened",  "measured", "guarded", "chose",      "sold",      "finished", "missed"};
+constexpr std::string_view kParticiples[] = {"painted", "followed", "opened", "chosen", "sold", "forgotten"};
+constexpr std::string_view kPlaces[] = {"near the mill",     "beyond the hills", "at the edge of town",
+                                        "under the bridge",  "by the sea",       "in the northern valley",
+                                        "behind the church", "on the far shore", "across the market square"};
+constexpr std::string_view kTimes[] = {"in the morning",  "before the storm",  "every winter",
+                                       "late last night", "after the harvest", "on the third day",
+                                       "at noon",         "long ago"};
+constexpr std::string_view kNumbers[] = {"two",  "three",  "four",   "five",   "seven",
+                                         "nine", "eleven", "twelve", "twenty", "forty"};
+constexpr std::string_view kUnits[] = {"hours", "miles",  "pages",     "apples",
+                                       "years", "stones", "shillings", "steps"};
+constexpr std::string_view kFeelings[] = {"happy", "tired", "afraid", "certain",
+                                          "proud", "sorry", "alone",  "ready"};
+
+// Sentences from patterns: every <word> is replaced from its list, from left to right.
+class Grammar {
+ public:
+  explicit Grammar(Rng& rng) : rng_(rng) {}
+
+  std::string sentence() {
+    static constexpr std::string_view kPatterns[] = {
+        "<person> <verb> <thing> <place>.",
+        "<time>, <person> <verb> <thing>.",
+        "there were <number> <unit> between <thing> and <thing>.",
+        "<person> was <feeling> <time>, but <person> was <feeling>.",
+        "why had <person> <participle> <thing>?",
+        "<person> waited <number> days for <thing>.",
+        "<person> said that <thing> stood <place>.",
+        "when <person> <verb> <thing>, <thing> fell <place>.",
+    };
+    const std::string_view pattern = one(kPatterns);
+    std::string text;
+    for (size_t i = 0; i < pattern.size(); ++i) {
+      if (pattern[i] != '<') {
+        text += pattern[i];
+        continue;
+      }
+      const size_t end = pattern.find('>', i);
+      text += word(pattern.substr(i + 1, end - i - 1));
+      i = end;
+    }
+    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+    return text;
+  }
+
+ private:
+  template <size_t N>
+  std::string_view one(const std::string_view (&words)[N]) {
+    return words[static_cast<size_t>(rng_.integer(0, static_cast<int64_t>(N)))];
+  }
+
+  std::string word(std::string_view kind) {
+    if (kind == "verb") return std::string(one(kPastVerbs));
+    if (kind == "participle") return std::string(one(kParticiples));
+    if (kind == "place") return std::string(one(kPlaces));
+    if (kind == "time") return std::string(one(kTimes));
+    if (kind == "number") return std::string(one(kNumbers));
+    if (kind == "unit") return std::string(one(kUnits));
+    if (kind == "feeling") return std::string(one(kFeelings));
+    const std::string noun(kind == "person" ? one(kPeople) : one(kThings));
+    return rng_.uniform() < 0.4 ? "the " + noun : fmt::format("the {} {}", one(kAdjectives), noun);
+  }
+
+  Rng& rng_;
+};
+
+int64_t words_in(const std::string& text) {
+  return 1 + std::count(text.begin(), text.end(), ' ');
+}
+
+}  // namespace
+
+bool espeak_installed() {
+  return !find_espeak().empty();
+}
+
+Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
+  static constexpr std::string_view kAccents[] = {"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-029"};
+  static constexpr std::string_view kSpeakers[] = {"m1", "m2", "m3", "m4", "m5", "m6", "m7",
+                                                   "m8", "f1", "f2", "f3", "f4", "f5"};
+  Rng rng(random_key(seed, "synth speech", {static_cast<uint64_t>(index)}));
+  const auto pick = [&](auto& list) {
+    return list[static_cast<size_t>(rng.integer(0, static_cast<int64_t>(std::size(list))))];
+  };
+  Utterance utterance;
+  utterance.voice = std::string(pick(kAccents));
+  utterance.voice += fmt::format("+{}", pick(kSpeakers));
+  utterance.words_per_minute = static_cast<int>(rng.integer(120, 221));
+  utterance.pitch = static_cast<int>(rng.integer(20, 81));
+  Grammar grammar(rng);
+  utterance.text = grammar.sentence();
+  const double words_wanted = seconds * utterance.words_per_minute / 60.0;
+  while (static_cast<double>(words_in(utterance.text)) + 4 < words_wanted)
+    utterance.text += " " + grammar.sentence();
+  return utterance;
+}
+
+std::vector<float> speak(const Utterance& utterance, int rate_hz) {
+  require(rate_hz >= 4000 && rate_hz <= 192000, "[synth] expected a rate of 4000 to 192000 Hz, got {}",
+          rate_hz);
+  const std::string program = find_espeak();
+  require(!program.empty(),
+          "[synth] speech needs the program espeak-ng, which is not installed; try: sudo apt-get "
+          "install espeak-ng");
+  const TemporaryFile file;
+  const int code =
+      run_program(program, {"-v", utterance.voice, "-s", std::to_string(utterance.words_per_minute), "-p",
+                            std::to_string(utterance.pitch), "-w", file.path(), "--", utterance.text});
+  require(code == 0, "[synth] espeak-ng ended with {} for the voice {}; try `espeak-ng -v {} hello`", code,
+          utterance.voice, utterance.voice);
+  const Audio audio = read_audio(file.path());
+  std::vector<float> samples = resample_sinc(downmix(audio), audio.rate_hz, rate_hz);
+  require(!samples.empty(), "[synth] espeak-ng gave no sound for \"{}\"", utterance.text);
+
+  // Speakers differ in level as they do in a corpus, always below full scale; no steps at the ends.
+  float peak = 0;
+  for (const float sample : samples) peak = std::max(peak, std::abs(sample));
+  Rng rng(random_key(static_cast<uint64_t>(utterance.pitch), utterance.text));
+  const auto gain = peak > 0 ? static_cast<float>(std::pow(10.0, -rng.uniform(2, 9) / 20.0)) / peak : 0.0f;
+  Signal signal(samples.begin(), samples.end());
+  high_pass(signal, 30, rate_hz);
+  fade(signal, rate_hz / 200, rate_hz / 200);
+  std::transform(signal.begin(), signal.end(), samples.begin(),
+                 [gain](double sample) { return gain * static_cast<float>(sample); });
+  return samples;
+}
+
+void synth_speech(const SynthOptions& options, const ProgressCallback& progress) {
+  write_synth_files(options, "speech", progress, [&](int64_t index) {
+    const Utterance utterance = make_utterance(options.seed, index, options.seconds);
+    return SynthFile{speak(utterance, options.rate_hz), utterance.text};
+  });
+}
+
+}  // namespace melete
