@@ -6,8 +6,8 @@
 
 namespace melete {
 
-// `args` are the words after "data". Returns the exit code: 0 done, 1 failed (for `check`: problems were
-// found), 2 wrong usage.
+// `args` are the words after "data". Returns 0, or 1 when `check` found problems; throws UsageError for wrong
+// words and Error for what failed, which the program turns into exit codes 2 and 1.
 int data_command(const std::vector<std::string>& args);
 
 }  // namespace melete

@@ -1,8 +1,6 @@
 #include "data/base/manifest.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +10,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -20,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "data/base/transcripts.h"
+#include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 
 namespace melete {
@@ -231,24 +229,7 @@ void write_manifest(const std::string& path, const std::vector<ManifestEntry>& e
            entry.path);
     }
   }
-  const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
-  const int descriptor = ::open(temporary.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
-  require(descriptor >= 0, "[manifest] cannot create {}: {}", temporary, std::strerror(errno));
-  bool good = true;
-  for (size_t done = 0; good && done < bytes.size();) {
-    const ssize_t wrote = ::write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    good = wrote > 0;
-    if (good) done += static_cast<size_t>(wrote);
-  }
-  good = good && ::fsync(descriptor) == 0;
-  good = ::close(descriptor) == 0 && good;
-  good = good && ::rename(temporary.c_str(), path.c_str()) == 0;
-  if (!good) {
-    const std::string reason = std::strerror(errno);
-    ::unlink(temporary.c_str());
-    fail("[manifest] cannot write {}: {}", path, reason);
-  }
+  write_file_atomically(path, bytes);
 }
 
 std::vector<ManifestEntry> read_manifest(const std::string& path) {

@@ -1,13 +1,9 @@
 #include "data/base/synth_files.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "core/base/error.h"
+#include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 
 namespace melete {
@@ -27,15 +23,7 @@ void write_synth_files(const SynthOptions& options, const std::string& kind, con
     const SynthFile file = make(index);
     const std::string stem = (folder / fmt::format("{}_{:06}", kind, index)).string();
     // The text first: a recording that is there has its words.
-    const std::string temporary = fmt::format("{}.txt.tmp-{}", stem, ::getpid());
-    {
-      std::ofstream stream(temporary, std::ios::binary);
-      stream << file.text << "\n";
-      stream.flush();
-      require(stream.good(), "[synth] cannot write {}: {}", temporary, std::strerror(errno));
-    }
-    require(::rename(temporary.c_str(), (stem + ".txt").c_str()) == 0, "[synth] cannot write {}.txt: {}",
-            stem, std::strerror(errno));
+    write_file_atomically(stem + ".txt", file.text + "\n");
     write_audio(stem + "." + options.format, file.samples, options.rate_hz);
   };
   for_each_parallel(options.count, write, progress);

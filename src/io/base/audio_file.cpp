@@ -1,13 +1,10 @@
 #include "io/base/audio_file.h"
 
-#include <fcntl.h>
 #include <sndfile.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -15,9 +12,9 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string_view>
-#include <utility>
 
 #include "core/base/error.h"
+#include "io/base/atomic_file.h"
 
 namespace melete {
 
@@ -115,22 +112,6 @@ std::string encoding_name(int format) {
 // libsndfile keeps the reason of a failed open in one global. Opens share this lock; whoever wants to know
 // the reason opens again while holding it alone.
 std::shared_mutex open_mutex;
-
-// A descriptor that is closed on every way out.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  int close() { return ::close(std::exchange(number_, -1)); }
-
- private:
-  int number_;
-};
 
 // Header lengths that mean "not known": a FLAC made through a pipe says 0, other streams the largest number.
 bool frames_unknown(const SF_INFO& info) {
@@ -296,23 +277,18 @@ int format_for_writing(const std::string& path) {
   fail("[audio] expected a name that ends in .wav, .flac, .ogg, .opus or .mp3, got {}", path);
 }
 
-std::string temporary_name(const std::string& path) {
-  static std::atomic<int> counter{0};
-  return fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
-}
-
-void write_samples(const std::string& path, int descriptor, std::span<const float> interleaved,
+void write_samples(const std::string& path, const std::string& temporary, std::span<const float> interleaved,
                    SF_INFO info) {
   const int channels = info.channels;
   SNDFILE* file = nullptr;
   std::string reason;
   {
     const std::unique_lock lock(open_mutex);
-    file = sf_open_fd(descriptor, SFM_WRITE, &info, SF_FALSE);
+    file = sf_open(temporary.c_str(), SFM_WRITE, &info);
     if (file == nullptr) reason = sf_strerror(nullptr);
   }
   require(file != nullptr, "[audio] cannot write {}: {}", path, reason);
-  const std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> guard(file, sf_close);
+  std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> guard(file, sf_close);
   // The PEAK chunk holds the time of writing, and the same samples should give the same bytes.
   sf_command(file, SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);
   sf_command(file, SFC_SET_CLIPPING, nullptr, SF_TRUE);
@@ -331,7 +307,9 @@ void write_samples(const std::string& path, int descriptor, std::span<const floa
     require(wrote == static_cast<sf_count_t>(chunk.size()), "[audio] cannot write {}: {}", path,
             sf_strerror(file));
   }
-  sf_write_sync(file);
+  // Encoders write their last block here, and a full disk may show only now.
+  const int code = sf_close(guard.release());
+  require(code == 0, "[audio] cannot write {}: {}", path, sf_error_number(code));
 }
 
 }  // namespace
@@ -351,19 +329,9 @@ void write_audio(const std::string& path, std::span<const float> interleaved, in
   require(sf_format_check(&info) != 0, "[audio] a {} file cannot hold {} channels at {} Hz: {}; try .wav",
           extension_of(path), channels, rate_hz, path);
 
-  const std::string temporary = temporary_name(path);
-  Descriptor descriptor(::open(temporary.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666));
-  require(descriptor.get() >= 0, "[audio] cannot create {}: {}", temporary, std::strerror(errno));
-  try {
-    write_samples(path, descriptor.get(), interleaved, info);
-    require(::fsync(descriptor.get()) == 0, "[audio] cannot write {}: {}", path, std::strerror(errno));
-    require(descriptor.close() == 0, "[audio] cannot write {}: {}", path, std::strerror(errno));
-    require(::rename(temporary.c_str(), path.c_str()) == 0, "[audio] cannot rename {} to {}: {}", temporary,
-            path, std::strerror(errno));
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  AtomicFile file(path);
+  write_samples(path, file.temporary_path(), interleaved, info);
+  file.commit();
 }
 
 bool is_audio_extension(const std::string& path) {

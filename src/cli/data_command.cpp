@@ -1,0 +1,196 @@
+#include "cli/data_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "cli/arguments.h"
+#include "cli/terminal.h"
+#include "config/nearest.h"
+#include "core/base/error.h"
+#include "data/base/inspect.h"
+#include "data/base/manifest.h"
+#include "data/base/synth_music.h"
+#include "data/base/synth_speech.h"
+
+namespace melete {
+
+namespace {
+
+constexpr size_t kMostNamedFiles = 20;
+
+// A bar that appears with the first report, when the total is known.
+class Progress {
+ public:
+  explicit Progress(std::string label) : label_(std::move(label)) {}
+
+  ProgressCallback callback() {
+    return [this](int64_t done, int64_t total) {
+      if (!bar_) bar_.emplace(label_, total, "files");
+      bar_->update(done);
+    };
+  }
+  void finish() {
+    if (bar_) bar_->finish();
+  }
+
+ private:
+  std::string label_;
+  std::optional<ProgressBar> bar_;
+};
+
+void require_given(const std::string& value, const char* flag, const char* example) {
+  if (value.empty()) throw UsageError(fmt::format("expected {}, got none; for example {}", flag, example));
+}
+
+void print_skipped(const std::vector<SkippedFile>& skipped) {
+  if (skipped.empty()) return;
+  fmt::print("\n{} skipped:\n", skipped.size());
+  for (size_t i = 0; i < std::min(kMostNamedFiles, skipped.size()); ++i) {
+    // Reasons from the audio reader name the file themselves.
+    const bool named = skipped[i].reason.find(skipped[i].path) != std::string::npos &&
+                       skipped[i].reason.find("needs ffmpeg") == std::string::npos;
+    fmt::print("  {}\n", named ? skipped[i].reason : skipped[i].path + ": " + skipped[i].reason);
+  }
+  if (skipped.size() > kMostNamedFiles) fmt::print("  ... and {} more\n", skipped.size() - kMostNamedFiles);
+}
+
+int index_command(const std::vector<std::string>& args) {
+  std::string folder, out;
+  Arguments arguments("data index", "lists every recording in a folder, with its text, in a manifest");
+  arguments.word("folder", folder, "folder of recordings");
+  arguments.option("out", out, "manifest to write (.jsonl)");
+  arguments.alias("o", "out");
+  arguments.example("melete data index recordings -o recordings/manifest.jsonl");
+  if (!arguments.parse(args)) return 0;
+  require_given(out, "-o MANIFEST", "-o manifest.jsonl");
+
+  Progress progress("indexing");
+  const FolderIndex index = index_folder(folder, progress.callback());
+  progress.finish();
+  if (index.entries.empty()) {
+    print_skipped(index.skipped);
+    fail("[data index] no recordings that can be read (wav, flac, mp3, ogg, opus, aiff) in {}", folder);
+  }
+  write_manifest(out, index.entries);
+  double seconds = 0;
+  int64_t with_text = 0;
+  for (const ManifestEntry& entry : index.entries) {
+    seconds += entry.duration_seconds;
+    with_text += !entry.text.empty();
+  }
+  fmt::print("{}: {} recordings, {}, {} with text\n", out, index.entries.size(), human_seconds(seconds),
+             with_text);
+  print_skipped(index.skipped);
+  return 0;
+}
+
+int check_command(const std::vector<std::string>& args) {
+  std::string what;
+  CheckLimits limits;
+  int64_t rows = 50;
+  Arguments arguments(
+      "data check",
+      "finds recordings that are unreadable, empty, clipped, silent or too short; exits with 1 when "
+      "there are any");
+  arguments.word("what", what, "folder or manifest");
+  arguments.option("min_seconds", limits.min_seconds, "shorter recordings are too short")
+      .at_least(0)
+      .unit("s");
+  arguments.option("silence", limits.silence_dbfs, "recordings with a lower peak are silent").unit("dBFS");
+  arguments.option("rows", rows, "files to name at most").at_least(1);
+  if (!arguments.parse(args)) return 0;
+
+  Progress progress("checking");
+  const CheckReport report = check_data(what, limits, progress.callback());
+  progress.finish();
+  fmt::print("{}", report.table(static_cast<size_t>(rows)));
+  return report.findings.empty() ? 0 : 1;
+}
+
+int stats_command(const std::vector<std::string>& args) {
+  std::string what;
+  bool loudness = true;
+  Arguments arguments("data stats", "shows durations, rates, channels and loudness of recordings");
+  arguments.word("what", what, "folder or manifest");
+  arguments.option("loudness", loudness, "measure loudness, which reads every file whole");
+  if (!arguments.parse(args)) return 0;
+
+  Progress progress("measuring");
+  const DataStats stats = data_stats(what, loudness, progress.callback());
+  progress.finish();
+  fmt::print("{}", stats.render(std::min(terminal_width(stdout), 100)));
+  return 0;
+}
+
+int synth_command(const std::vector<std::string>& args) {
+  std::string kind = "music";
+  SynthOptions options;
+  int64_t seed = 0, rate_hz = options.rate_hz;
+  Arguments arguments("data synth", "makes recordings with text to train on: the same words, the same bytes");
+  arguments.option("kind", kind, "what to make; speech needs espeak-ng").one_of({"music", "speech"});
+  arguments.option("out", options.folder, "folder to write to");
+  arguments.option("count", options.count, "how many").at_least(1).at_most(1e7);
+  arguments.option("seed", seed, "another seed, other recordings").at_least(0);
+  arguments.option("rate", rate_hz, "sample rate").at_least(4000).at_most(192000).unit("Hz");
+  arguments.option("seconds", options.seconds, "length of each; 0: 4 s of music, one sentence of speech")
+      .at_least(0)
+      .at_most(600)
+      .unit("s");
+  arguments.option("format", options.format, "file format").one_of({"flac", "wav"});
+  arguments.alias("o", "out");
+  arguments.example("melete data synth --kind music -o music --count 200 --seed 1");
+  if (!arguments.parse(args)) return 0;
+  require_given(options.folder, "-o FOLDER", "-o recordings");
+  options.seed = static_cast<uint64_t>(seed);
+  options.rate_hz = static_cast<int>(rate_hz);
+
+  Progress progress("making " + kind);
+  if (kind == "music") {
+    synth_music(options, progress.callback());
+  } else {
+    synth_speech(options, progress.callback());
+  }
+  progress.finish();
+  fmt::print("{} recordings of {} with text in {}\n", options.count, kind, options.folder);
+  return 0;
+}
+
+struct DataCommand {
+  const char* name;
+  const char* help;
+  int (*run)(const std::vector<std::string>&);
+};
+
+constexpr DataCommand kCommands[] = {
+    {"index", "list every recording of a folder in a manifest", index_command},
+    {"check", "find unreadable, empty, clipped, silent and too short recordings", check_command},
+    {"stats", "show durations, rates, channels and loudness", stats_command},
+    {"synth", "make music or speech to train on", synth_command},
+};
+
+std::string data_help() {
+  std::string out =
+      "melete data: recordings to train on\n\nusage: melete data <command> [words] [options]\n\n";
+  for (const DataCommand& command : kCommands) out += fmt::format("  {:<8}{}\n", command.name, command.help);
+  return out + "\n`melete data <command> --help` shows what each one takes.\n";
+}
+
+}  // namespace
+
+int data_command(const std::vector<std::string>& args) {
+  if (args.empty()) throw UsageError("expected one of: data index, data check, data stats, data synth");
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    fmt::print("{}", data_help());
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const DataCommand& command : kCommands) {
+    if (args[0] == command.name) return command.run({args.begin() + 1, args.end()});
+    names.push_back(command.name);
+  }
+  throw UsageError(fmt::format("unknown command 'data {}'; did you mean 'data {}'?", args[0].substr(0, 80),
+                               nearest_word(args[0], names)));
+}
+
+}  // namespace melete
