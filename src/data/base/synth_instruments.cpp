@@ -63,12 +63,25 @@ Signal plucked_string_note(const NoteRequest& note, const Timbre& timbre, Rng& r
   const int rate = note.rate_hz;
   const double ring_seconds = std::min(note.seconds + 0.35, 3.0);
   Signal out = silence(ring_seconds, rate);
-  const double period = rate / note.frequency_hz;
-  const double stretch = 0.5;  // delay of the two-point average in the loop
-  auto length = static_cast<int64_t>(std::floor(period - stretch - 0.1));
-  length = std::max<int64_t>(2, length);
-  const double fraction = std::clamp(period - stretch - static_cast<double>(length), 0.05, 1.5);
-  const double all_pass = (1 - fraction) / (1 + fraction);
+  const double period = rate / note.frequency_hz, angle = kTau / period;
+
+  // The note should fall by 60 dB in about this time. The loop's two-point average already loses something at
+  // the fundamental, more so at low sample rates, so it is made gentle enough to leave room for that.
+  const double decay_seconds =
+      1.2 + 2.2 * timbre.brightness * std::sqrt(220.0 / std::max(note.frequency_hz, 80.0));
+  const double kept = std::pow(10.0, -3.0 / (decay_seconds * note.frequency_hz));
+  const double room = (1 - kept * kept) / (2 * (1 - std::cos(angle)));
+  const double most_blend = room >= 0.25 ? 0.5 : 0.5 * (1 - std::sqrt(1 - 4 * room));
+  const double blend = std::min(0.5 - 0.28 * timbre.brightness, most_blend);
+  const double average_gain = std::sqrt(1 - 2 * blend * (1 - blend) * (1 - std::cos(angle)));
+  const double loss = std::min(0.99999, kept / average_gain);
+
+  // Tuned at the fundamental: whole samples of delay, the average's own, and an all-pass for what is left.
+  const double average_delay =
+      std::atan2(blend * std::sin(angle), 1 - blend + blend * std::cos(angle)) / angle;
+  const auto length = std::max<int64_t>(2, static_cast<int64_t>(std::floor(period - average_delay - 0.1)));
+  const double fraction = std::clamp(period - average_delay - static_cast<double>(length), 0.05, 1.5);
+  const double all_pass = std::sin((1 - fraction) * angle / 2) / std::sin((1 + fraction) * angle / 2);
 
   // The pluck: noise, duller when played softly, combed by where the string is plucked.
   Signal burst(static_cast<size_t>(length));
@@ -85,11 +98,6 @@ Signal plucked_string_note(const NoteRequest& note, const Timbre& timbre, Rng& r
   }
   for (double& sample : line) sample -= mean;
 
-  // Losses per round set so that the note falls by 60 dB in about this time whatever its pitch.
-  const double decay_seconds =
-      1.2 + 2.2 * timbre.brightness * std::sqrt(220.0 / std::max(note.frequency_hz, 80.0));
-  const double loss = std::pow(10.0, -3.0 / (decay_seconds * note.frequency_hz));
-  const double blend = 0.5 - 0.28 * timbre.brightness;
   double before = 0, pass_in = 0, pass_out = 0;
   size_t place = 0;
   for (double& sample : out) {

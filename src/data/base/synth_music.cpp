@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
+#include <functional>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "data/base/synth_files.h"
@@ -43,7 +44,7 @@ double peak_dbfs(Dynamics dynamics) {
   }
 }
 
-// How strong a part sounds while it plays: the level of its louder 50 ms, so that a sparse part counts as
+// How strong a part sounds while it plays: its loudest 50 ms windows, so that a sparse part counts as
 // much as a held one.
 double playing_level(const Signal& track, int rate_hz) {
   const auto window = static_cast<size_t>(std::max(1, rate_hz / 20));
@@ -51,11 +52,12 @@ double playing_level(const Signal& track, int rate_hz) {
   for (size_t begin = 0; begin + window <= track.size(); begin += window) {
     double energy = 0;
     for (size_t i = begin; i < begin + window; ++i) energy += track[i] * track[i];
-    levels.push_back(std::sqrt(energy / static_cast<double>(window)));
+    levels.push_back(energy / static_cast<double>(window));
   }
   if (levels.empty()) return rms_of(track);
-  std::sort(levels.begin(), levels.end());
-  return levels[levels.size() * 8 / 10];
+  std::sort(levels.begin(), levels.end(), std::greater<>());
+  levels.resize((levels.size() * 4 + 9) / 10);
+  return std::sqrt(std::accumulate(levels.begin(), levels.end(), 0.0) / static_cast<double>(levels.size()));
 }
 
 double role_level(Role role) {

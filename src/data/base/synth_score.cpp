@@ -122,7 +122,7 @@ class Composer {
           degree = best;
         }
         degree = std::clamp(degree, -2, 10);
-        const bool rest = beat > 0 && rng_.uniform() < 0.08;
+        const bool rest = beat != bar_beat && rng_.uniform() < 0.06;
         if (!rest) add(part, beat, 0.92 * beats, degree, base, beat == bar_beat ? 1.0 : strong ? 0.88 : 0.75);
         degree += static_cast<int>(choose(std::array<int, 7>{-2, -1, -1, 0, 1, 1, 2}, rng_));
         beat += beats;
