@@ -93,8 +93,7 @@ std::vector<Phase> SoundStreamTask::phases() {
 
 Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& context) {
   const auto result = gan_->generator_losses(batch.wave(), context.draws);
-  Losses losses{result.total, {{"loss", result.total.detach()}}};
-  losses.named.insert(losses.named.end(), result.named.begin(), result.named.end());
+  Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
 }
