@@ -6,6 +6,7 @@
 
 #include "cli/terminal.h"
 #include "config/nearest.h"
+#include "config/wrap.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
 
@@ -24,9 +25,8 @@ const Command* find(const std::vector<Command>& table, const std::string& name) 
 [[noreturn]] void fail_unknown(const std::vector<Command>& table, const std::string& name) {
   std::vector<std::string> names{"help", "version"};
   for (const Command& command : table) names.push_back(command.name);
-  throw UsageError(fmt::format("unknown command '{}'; did you mean '{}'?",
-                               name.size() > 80 ? name.substr(0, 77) + "..." : name,
-                               nearest_word(name, names)));
+  throw UsageError(
+      fmt::format("unknown command '{}'; did you mean '{}'?", shortened(name), nearest_word(name, names)));
 }
 
 std::string program_help(const std::vector<Command>& table) {

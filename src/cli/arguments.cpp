@@ -30,10 +30,6 @@ bool is_flag(const std::string& word) {
          word[1] != '.';
 }
 
-std::string shortened(const std::string& word) {
-  return word.size() > 80 ? word.substr(0, 77) + "..." : word;
-}
-
 // An Option says "[name] expected ..."; on the command line the name is what was typed.
 std::string as_typed(const std::string& message, const Option& option, const std::string& written) {
   const std::string front = "[" + option.name() + "] ";

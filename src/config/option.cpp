@@ -8,6 +8,7 @@
 
 #include "config/nearest.h"
 #include "config/schema.h"
+#include "config/wrap.h"
 #include "core/base/error.h"
 
 namespace melete {
@@ -76,11 +77,6 @@ std::string kind_of() {
     return "list of numbers";
   else
     return "list of texts";
-}
-
-std::string shortened(std::string text) {
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
 }
 
 std::string what_came(const ordered_json& value) {

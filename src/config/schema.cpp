@@ -80,7 +80,7 @@ std::string Schema::nearest(const std::string& name) const {
 }
 
 void Schema::fail_unknown(const std::string& whole_name) const {
-  const std::string name = whole_name.size() > 120 ? whole_name.substr(0, 117) + "..." : whole_name;
+  const std::string name = shortened(whole_name, 120);
   require(!options_.empty(), "[{}] is not a setting; there are none here", name);
   require(!is_section(name), "[{}] is a group of settings, not a setting; did you mean '{}'?", name,
           nearest(name + "."));

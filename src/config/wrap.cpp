@@ -28,4 +28,11 @@ std::string wrap_text(const std::string& text, size_t indent, size_t width) {
   return out;
 }
 
+std::string shortened(std::string text, size_t limit) {
+  if (text.size() <= limit) return text;
+  text.resize(limit - 3);
+  text.append("...");
+  return text;
+}
+
 }  // namespace melete
