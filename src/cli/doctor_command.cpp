@@ -1,0 +1,124 @@
+#include "cli/doctor_command.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "cli/arguments.h"
+#include "core/engine.h"
+#include "core/selfcheck.h"
+
+namespace melete {
+
+namespace {
+
+void line(const std::string& name, const std::string& value) {
+  fmt::print("  {:<36} {}\n", name, value);
+}
+
+// Where a program is, or empty.
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = folder + "/" + name;
+    std::error_code ignored;
+    if (!folder.empty() && std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0)
+      return file;
+  }
+  return {};
+}
+
+std::string yes_if(bool condition) {
+  return condition ? "yes" : "no";
+}
+
+void print_engine(const EngineInfo& info) {
+  fmt::print("Engine\n");
+  line("LibTorch",
+       info.libtorch_version + ", vector kernels " + (info.capability.empty() ? "?" : info.capability));
+  line("matrix products", info.blas);
+  line("oneDNN", info.onednn.empty() ? "not in this LibTorch build" : info.onednn);
+  line("processor", info.cpu.empty() ? "unknown" : info.cpu);
+  line("vector instructions", fmt::format("AVX2 {}, AVX-512 {}, AVX-512 bf16 {}, AMX {}", yes_if(info.avx2),
+                                          yes_if(info.avx512), yes_if(info.avx512_bf16), yes_if(info.amx)));
+  line("threads", fmt::format("{} in use, {} cores available", info.threads, info.available));
+  line("memory of tensors", info.allocator);
+  std::string devices = "cpu";
+  for (const std::string& device : info.cuda_devices) devices += ", " + device;
+  line("devices", devices);
+}
+
+void print_peak() {
+  const MachinePeak peak = measure_peak();
+  line("peak, fp32", fmt::format("{:.0f} GFLOP/s", peak.sgemm_gflops));
+  line("peak, bf16", fmt::format("{:.0f} GFLOP/s{}", peak.bf16_gflops,
+                                 peak.bf16_gflops < peak.sgemm_gflops
+                                     ? " (slower than fp32 on this CPU: train with precision fp32)"
+                                     : ""));
+}
+
+// True when nothing is broken.
+bool print_checks() {
+  fmt::print("\nSelf-checks\n");
+  bool sound = true;
+  for (const SelfCheck& check : run_self_checks()) {
+    line(check.name, check.verdict());
+    sound = sound && check.state != SelfCheck::State::broken;
+  }
+  return sound;
+}
+
+void print_programs() {
+  fmt::print("\nLibraries and optional programs\n");
+  const auto sndfile = reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "sf_version_string"));
+  line("audio files", sndfile ? sndfile() : "libsndfile");
+  const struct {
+    const char *name, *use, *package;
+  } programs[] = {
+      {"espeak-ng", "makes speech data and phonemes", "espeak-ng"},
+      {"ffmpeg", "converts formats that libsndfile does not read", "ffmpeg"},
+  };
+  for (const auto& program : programs) {
+    const std::string path = find_program(program.name);
+    line(program.name, path.empty()
+                           ? fmt::format("not installed; {} (apt install {})", program.use, program.package)
+                           : fmt::format("{}; {}", path, program.use));
+  }
+  // Only asks whether the module is there: importing it would take seconds.
+  const std::string python = find_program("python3");
+  const bool has_torch =
+      !python.empty() &&
+      std::system(
+          "python3 -c 'import importlib.util,sys; sys.exit(importlib.util.find_spec(\"torch\") is None)' "
+          ">/dev/null 2>&1") == 0;
+  line("python3-torch",
+       has_torch ? "installed; melete does not need it, only comparisons with the Python systems do"
+                 : "not installed; not needed (apt install python3-torch to compare with Python)");
+}
+
+}  // namespace
+
+int doctor_command(const std::vector<std::string>& args) {
+  int64_t threads = 0;
+  Arguments arguments("doctor", "shows the engine, checks its arithmetic and finds optional programs");
+  arguments.option("threads", threads, "threads to check with (0: all cores)").at_least(0);
+  if (!arguments.parse(args)) return 0;
+  set_threads(static_cast<int>(threads));
+
+  print_engine(engine_info());
+  print_peak();
+  const bool sound = print_checks();
+  print_programs();
+  fmt::print("\n{}\n",
+             sound ? "All is well." : "Something is broken that melete cannot work around: see above.");
+  std::fflush(stdout);
+  return sound ? 0 : 1;
+}
+
+}  // namespace melete
