@@ -14,10 +14,10 @@ namespace melete {
 
 namespace {
 
-constexpr Colour kInk{32, 32, 40}, kGrid{224, 224, 230}, kFrame{120, 120, 130}, kMissing{236, 236, 240};
+constexpr Rgb kInk{32, 32, 40}, kGrid{224, 224, 230}, kFrame{120, 120, 130}, kMissing{236, 236, 240};
 constexpr int kGlyphWidth = 5, kGlyphHeight = 9, kCapHeight = 7;
 
-void blend(Image& image, int x, int y, Colour colour, double cover = 1) {
+void blend(Image& image, int x, int y, Rgb colour, double cover = 1) {
   if (x < 0 || y < 0 || x >= image.width || y >= image.height || cover <= 0) return;
   uint8_t* pixel =
       &image.rgb[(static_cast<size_t>(y) * static_cast<size_t>(image.width) + static_cast<size_t>(x)) * 3];
@@ -26,12 +26,12 @@ void blend(Image& image, int x, int y, Colour colour, double cover = 1) {
     pixel[c] = static_cast<uint8_t>(std::lround(pixel[c] + (channels[c] - pixel[c]) * std::min(cover, 1.0)));
 }
 
-void fill(Image& image, int x, int y, int width, int height, Colour colour) {
+void fill(Image& image, int x, int y, int width, int height, Rgb colour) {
   for (int row = y; row < y + height; ++row)
     for (int column = x; column < x + width; ++column) blend(image, column, row, colour);
 }
 
-void outline(Image& image, int x, int y, int width, int height, Colour colour) {
+void outline(Image& image, int x, int y, int width, int height, Rgb colour) {
   fill(image, x, y, width, 1, colour);
   fill(image, x, y + height - 1, width, 1, colour);
   fill(image, x, y, 1, height, colour);
@@ -52,7 +52,7 @@ bool smooth_dot(size_t glyph, int x2, int y2) {
 }
 
 // `rotated`: reads from bottom to top; (x, y) is then the lower left corner of the turned text.
-void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale, Colour colour,
+void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale, Rgb colour,
                  bool rotated) {
   int pen = 0;
   for (const char c : text) {
@@ -84,7 +84,7 @@ void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale,
 enum class Align { left, centre, right };
 
 void label(Image& image, int x, int y, const std::string& text, int scale, Align align,
-           Colour colour = kInk) {
+           Rgb colour = kInk) {
   const int width = text_width(text, scale);
   draw_text(image,
             align == Align::left    ? x
@@ -107,7 +107,7 @@ struct Box {
 };
 
 void draw_line(Image& image, const Box& box, double x0, double y0, double x1, double y1, double thickness,
-               Colour colour) {
+               Rgb colour) {
   const double reach = thickness / 2 + 1, dx = x1 - x0, dy = y1 - y0, length2 = dx * dx + dy * dy;
   const int left = std::max(box.x, static_cast<int>(std::floor(std::min(x0, x1) - reach)));
   const int right = std::min(box.x + box.width - 1, static_cast<int>(std::ceil(std::max(x0, x1) + reach)));
@@ -211,7 +211,7 @@ void draw_spectrogram(Image& image, const Box& box, std::span<const float> sampl
 
 }  // namespace
 
-Colour viridis(double position) {
+Rgb viridis(double position) {
   // Nine stations of a map whose lightness rises evenly from dark blue to yellow.
   constexpr std::array<std::array<double, 3>, 9> kStations{{{68, 1, 84},
                                                             {71, 44, 122},
@@ -232,8 +232,8 @@ Colour viridis(double position) {
   return {mixed[0], mixed[1], mixed[2]};
 }
 
-Colour series_colour(size_t index) {
-  constexpr std::array<Colour, 8> kColours{{{0, 114, 178},
+Rgb series_colour(size_t index) {
+  constexpr std::array<Rgb, 8> kColours{{{0, 114, 178},
                                             {213, 94, 0},
                                             {0, 158, 115},
                                             {204, 121, 167},
@@ -250,7 +250,7 @@ int text_width(const std::string& text, int scale) {
   return letters == 0 ? 0 : (letters * (kGlyphWidth + 1) - 1) * scale;
 }
 
-void draw_text(Image& image, int x, int y, const std::string& text, int scale, Colour colour) {
+void draw_text(Image& image, int x, int y, const std::string& text, int scale, Rgb colour) {
   draw_glyphs(image, x, y, text, scale, colour, false);
 }
 
@@ -420,7 +420,7 @@ Image plot(const PlotStyle& style, const std::vector<Series>& series) {
 
   for (size_t n = 0; n < series.size(); ++n) {
     const Series& s = series[n];
-    const Colour colour = series_colour(n);
+    const Rgb colour = series_colour(n);
     for (size_t i = 0; i < s.x.size(); ++i) {
       if (!across.usable(s.x[i]) || !up.usable(s.y[i])) continue;
       const double x = x_of(s.x[i]), y = y_of(s.y[i]);

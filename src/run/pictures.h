@@ -11,12 +11,12 @@
 
 namespace melete {
 
-struct Colour {
+struct Rgb {
   uint8_t red = 0, green = 0, blue = 0;
 };
 
-Colour viridis(double position);     // 0: dark blue ... 1: yellow
-Colour series_colour(size_t index);  // distinct ones for lines, also for readers who see few colours
+Rgb viridis(double position);     // 0: dark blue ... 1: yellow
+Rgb series_colour(size_t index);  // distinct ones for lines, also for readers who see few colours
 
 struct SpectrogramStyle {
   int window_samples = 1024;
@@ -50,6 +50,6 @@ Image plot(const PlotStyle& style, const std::vector<Series>& series);
 
 // Text in the built-in font; `scale` multiplies its 5 x 9 grid. Characters outside ASCII are drawn as boxes.
 int text_width(const std::string& text, int scale);
-void draw_text(Image& image, int x, int y, const std::string& text, int scale, Colour colour);
+void draw_text(Image& image, int x, int y, const std::string& text, int scale, Rgb colour);
 
 }  // namespace melete

@@ -221,11 +221,14 @@ void parse_safetensors(std::span<const std::byte> file, const std::string& where
 
   const std::span<const std::byte> data = file.subspan(8 + header_size);
   // An empty tensor that sits at the start of another one comes before it.
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return *a.offsets < *b.offsets; });
+  std::vector<const Entry*> by_offset;
+  for (const Entry& entry : entries) by_offset.push_back(&entry);
+  std::sort(by_offset.begin(), by_offset.end(),
+            [](const Entry* a, const Entry* b) { return *a->offsets < *b->offsets; });
   uint64_t position = 0;
   std::set<std::string_view> names;
-  for (const Entry& entry : entries) {
+  for (const Entry* at : by_offset) {
+    const Entry& entry = *at;
     require(names.insert(entry.name).second, "[{}] two tensors are called '{}'", where, shown(entry.name));
     const uint64_t begin = static_cast<uint64_t>((*entry.offsets)[0]);
     const uint64_t end = static_cast<uint64_t>((*entry.offsets)[1]);
