@@ -257,7 +257,6 @@ std::string histogram(const std::vector<double>& values, const std::string& unit
     const double edge = begin + static_cast<double>(i) * step;
     const std::string label = fmt::format("{:.{}f} … {:.{}f} {}", edge, digits, edge + step, digits, unit);
     const double share = static_cast<double>(counts[i]) / most;
-    // "…" is three bytes but one column.
     out +=
         fmt::format("  {:>{}} │{} {}\n", label, 22, bar(share, std::max(10, width_columns - 38)), counts[i]);
   }

@@ -110,46 +110,4 @@ Signal reverberate(const Signal& dry, double decay_seconds, double size, double 
   return wet;
 }
 
-std::vector<float> resample_sinc(std::span<const float> samples, int from_hz, int to_hz) {
-  if (from_hz == to_hz || samples.empty()) return {samples.begin(), samples.end()};
-  const double ratio = static_cast<double>(to_hz) / from_hz;
-  const double cutoff = 0.95 * std::min(1.0, ratio);
-  const int zero_crossings = 24;
-  const double half_width = zero_crossings / cutoff;
-  const auto count = static_cast<size_t>(std::ceil(static_cast<double>(samples.size()) * ratio));
-  // The filter only depends on the position between two input samples, and there are at most to_hz / gcd of
-  // those.
-  const int phases = to_hz / std::gcd(from_hz, to_hz);
-  const auto taps = static_cast<int64_t>(std::ceil(half_width)) * 2 + 1;
-  std::vector<std::vector<float>> kernels(
-      static_cast<size_t>(std::min<int64_t>(phases, static_cast<int64_t>(count))));
-  for (size_t phase = 0; phase < kernels.size(); ++phase) {
-    const double position = static_cast<double>(phase) / ratio;
-    const double fraction = position - std::floor(position);
-    kernels[phase].resize(static_cast<size_t>(taps));
-    for (int64_t k = 0; k < taps; ++k) {
-      const double x = static_cast<double>(k - taps / 2) - fraction;
-      const double window =
-          std::abs(x) >= half_width ? 0.0 : 0.5 + 0.5 * std::cos(std::numbers::pi * x / half_width);
-      const double angle = std::numbers::pi * cutoff * x;
-      const double sinc = std::abs(angle) < 1e-9 ? 1.0 : std::sin(angle) / angle;
-      kernels[phase][static_cast<size_t>(k)] = static_cast<float>(cutoff * sinc * window);
-    }
-  }
-  std::vector<float> out(count);
-  const auto size = static_cast<int64_t>(samples.size());
-  for (size_t n = 0; n < count; ++n) {
-    const auto centre = static_cast<int64_t>(static_cast<__int128>(n) * from_hz / to_hz);
-    const auto& kernel = kernels[n % static_cast<size_t>(phases)];
-    double sum = 0;
-    for (int64_t k = 0; k < taps; ++k) {
-      const int64_t at = centre + k - taps / 2;
-      if (at >= 0 && at < size)
-        sum += static_cast<double>(kernel[static_cast<size_t>(k)]) * samples[static_cast<size_t>(at)];
-    }
-    out[n] = static_cast<float>(sum);
-  }
-  return out;
-}
-
 }  // namespace melete

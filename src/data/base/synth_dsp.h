@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace melete {
@@ -36,8 +35,5 @@ double rms_of(const Signal& signal);
 // A feedback delay network of eight lines: what a room adds to `dry`, of the same length. decay_seconds is
 // the time to fall by 60 dB; size 1 is a hall.
 Signal reverberate(const Signal& dry, double decay_seconds, double size, double damping_hz, int rate_hz);
-
-// Windowed-sinc resampling, for synthesized speech only (datasets resample as the reference systems do).
-std::vector<float> resample_sinc(std::span<const float> samples, int from_hz, int to_hz);
 
 }  // namespace melete

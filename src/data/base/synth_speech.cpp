@@ -6,10 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "data/base/synth_dsp.h"
 #include "data/base/synth_files.h"
 #include "io/base/audio_file.h"
+#include "io/base/resample.h"
 
 extern char** environ;
 
@@ -203,7 +203,7 @@ std::vector<float> speak(const Utterance& utterance, int rate_hz) {
   require(code == 0, "[synth] espeak-ng ended with {} for the voice {}; try `espeak-ng -v {} hello`", code,
           utterance.voice, utterance.voice);
   const Audio audio = read_audio(file.path());
-  std::vector<float> samples = resample_sinc(downmix(audio), audio.rate_hz, rate_hz);
+  std::vector<float> samples = Resampler(audio.rate_hz, rate_hz, 24).run(downmix(audio));
   require(!samples.empty(), "[synth] espeak-ng gave no sound for \"{}\"", utterance.text);
 
   // Speakers differ in level as they do in a corpus, always below full scale; no steps at the ends.
