@@ -61,7 +61,7 @@ int index_command(const std::vector<std::string>& args) {
   arguments.word("folder", folder, "folder of recordings");
   arguments.option("out", out, "manifest to write (.jsonl)");
   arguments.alias("o", "out");
-  arguments.example("melete data index recordings -o recordings/manifest.jsonl");
+  arguments.example("data index recordings -o recordings/manifest.jsonl");
   if (!arguments.parse(args)) return 0;
   require_given(out, "-o MANIFEST", "-o manifest.jsonl");
 
@@ -139,7 +139,7 @@ int synth_command(const std::vector<std::string>& args) {
       .unit("s");
   arguments.option("format", options.format, "file format").one_of({"flac", "wav"});
   arguments.alias("o", "out");
-  arguments.example("melete data synth --kind music -o music --count 200 --seed 1");
+  arguments.example("data synth --kind music -o music --count 200 --seed 1");
   if (!arguments.parse(args)) return 0;
   require_given(options.folder, "-o FOLDER", "-o recordings");
   options.seed = static_cast<uint64_t>(seed);
