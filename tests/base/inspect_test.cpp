@@ -30,6 +30,9 @@ TEST(Check, FindsEachProblemAndOnlyThose) {
   const TemporaryFolder folder;
   write_audio(folder / "good.wav", sine(1, 0.5), 48000);
   write_audio(folder / "full_scale.wav", sine(1, 1.0, 100), 48000);
+  write_audio(folder / "full_scale.flac", sine(1, 1.0, 300), 48000);
+  write_audio(folder / "clipped.flac", sine(1, 1.2, 300), 48000);
+  write_audio(folder / "clipped.mp3", sine(1, 3.0, 300), 48000);
   write_audio(folder / "clipped.wav", sine(1, 3.0, 100), 48000);
   write_audio(folder / "silent.wav", std::vector<float>(48000), 48000);
   write_audio(folder / "nearly_silent.flac", sine(1, 0.0005), 48000);
@@ -49,6 +52,8 @@ TEST(Check, FindsEachProblemAndOnlyThose) {
   // clipping.
   found.erase("full_scale.wav");
   EXPECT_EQ(found, (std::map<std::string, Problem>{{"clipped.wav", Problem::clipped},
+                                                   {"clipped.flac", Problem::clipped},
+                                                   {"clipped.mp3", Problem::clipped},
                                                    {"silent.wav", Problem::silent},
                                                    {"nearly_silent.flac", Problem::silent},
                                                    {"short.wav", Problem::too_short},
@@ -56,9 +61,9 @@ TEST(Check, FindsEachProblemAndOnlyThose) {
                                                    {"zero.wav", Problem::empty},
                                                    {"noise.flac", Problem::unreadable},
                                                    {"cut.flac", Problem::unreadable}}));
-  EXPECT_EQ(report.files, 10);
+  EXPECT_EQ(report.files, 13);
   const std::string table = report.table();
-  for (const char* word : {"clipped.wav", "too short", "10 files", "unreadable"})
+  for (const char* word : {"clipped.wav", "too short", "13 files", "unreadable"})
     EXPECT_NE(table.find(word), std::string::npos) << table;
   EXPECT_NE(report.table(2).find("more"), std::string::npos);
 }

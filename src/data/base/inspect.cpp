@@ -22,22 +22,25 @@ double to_dbfs(double amplitude) {
   return 20.0 * std::log10(std::max(amplitude, 1e-10));
 }
 
-// Counts stretches where one channel stays at full scale with one sign.
+// Counts flattened peaks of one channel: samples in a row near full scale that do not move, or (as lossy
+// codecs leave them) that lie beyond it. The round top of a full-scale wave is neither.
 class ClipCounter {
  public:
   ClipCounter(double level, int run_samples) : level_(static_cast<float>(level)), run_samples_(run_samples) {}
 
   void add(float sample) {
-    const int sign = sample >= level_ ? 1 : sample <= -level_ ? -1 : 0;
-    run_ = sign != 0 && sign == sign_ ? run_ + 1 : (sign != 0 ? 1 : 0);
-    sign_ = sign;
+    const bool high = std::abs(sample) >= level_;
+    const bool beyond = std::abs(sample) > 1 && std::abs(before_) > 1 && (sample > 0) == (before_ > 0);
+    run_ = !high ? 0 : sample == before_ || beyond ? run_ + 1 : 1;
+    before_ = sample;
     if (run_ == run_samples_) ++runs_;
   }
   int64_t runs() const { return runs_; }
 
  private:
   float level_;
-  int run_samples_, run_ = 0, sign_ = 0;
+  float before_ = 0;
+  int run_samples_, run_ = 0;
   int64_t runs_ = 0;
 };
 

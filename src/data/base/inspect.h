@@ -14,9 +14,9 @@ namespace melete {
 struct CheckLimits {
   double min_seconds = 0.1;     // shorter is "too short"
   double silence_dbfs = -60.0;  // a peak below this is "silent"
-  double clipped_dbfs = -0.01;  // samples at or above this, in runs, are flattened peaks
-  int clipped_run_samples = 3;  // a run is this many in a row, of one sign
-  int clipped_runs = 3;         // this many runs and the file is "clipped"
+  double clipped_dbfs = -0.01;  // a peak that is flat at or above this is clipped
+  int clipped_run_samples = 3;  // flat for this many samples
+  int clipped_runs = 3;         // this many flat peaks and the file is "clipped"
 };
 
 enum class Problem { unreadable, changed, empty, too_short, silent, clipped };
