@@ -55,12 +55,12 @@ double matrix_product(const at::Tensor& a, const at::Tensor& b) {
 
 std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& function) {
   const std::string_view name = function.name();
-  const auto inputs = function.inputs();
-  if (name == "aten::convolution") add(forward_convolution(inputs));
-  if (name == "aten::convolution_backward") add(backward_convolution(inputs));
+  if (name == "aten::convolution") add(forward_convolution(function.inputs()));
+  if (name == "aten::convolution_backward") add(backward_convolution(function.inputs()));
   if (name == "aten::mm" || name == "aten::bmm")
-    add(matrix_product(inputs[0].toTensor(), inputs[1].toTensor()));
-  if (name == "aten::addmm") add(matrix_product(inputs[1].toTensor(), inputs[2].toTensor()));
+    add(matrix_product(function.inputs()[0].toTensor(), function.inputs()[1].toTensor()));
+  if (name == "aten::addmm")
+    add(matrix_product(function.inputs()[1].toTensor(), function.inputs()[2].toTensor()));
   return nullptr;
 }
 

@@ -40,6 +40,10 @@ void turn(c10::DeviceType device, bool on) {
 
 }  // namespace
 
+c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise) {
+  return is_on(device) ? at::kBFloat16 : otherwise;
+}
+
 AutocastScope::AutocastScope(c10::DeviceType device, bool enabled) : device_(device) {
   require(device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA,
           "[autocast] expected a CPU or CUDA device, got {}; try --train.precision fp32",

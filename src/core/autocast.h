@@ -3,8 +3,12 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 namespace melete {
+
+// What hand-written operators should compute in: autocast's type where it is on, else `otherwise`.
+c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise);
 
 class AutocastScope {
  public:

@@ -5,16 +5,17 @@
 
 #include <vector>
 
+#include "kernels/complex_pair.h"
+
 namespace melete {
 
 struct Judgement {
   at::Tensor logits;
-  std::vector<at::Tensor> features;  // activations on the way, for feature matching
-  // Complex discriminators keep [real channels, imaginary channels] side by side in dimension 1.
-  bool complex = false;
+  std::vector<at::Tensor> features;           // activations on the way, for feature matching
+  std::vector<ComplexPair> complex_features;  // or these
 };
 
-// Mean absolute difference of every pair of features (of complex ones, the mean magnitude of the difference).
+// Mean absolute difference of every pair of features.
 std::vector<at::Tensor> feature_distances(const Judgement& real, const Judgement& fake);
 
 }  // namespace melete

@@ -1,6 +1,7 @@
 #include "models/soundstream_gan.h"
 
 #include <fmt/format.h>
+#include <torch/autograd.h>
 
 #include "losses/adversarial.h"
 
@@ -49,37 +50,34 @@ std::vector<Judgement> DiscriminatorsImpl::forward(const at::Tensor& wave) {
   return judgements;
 }
 
-NamedLosses DiscriminatorsImpl::losses(const at::Tensor& given_real, const at::Tensor& given_fake,
-                                       bool with_penalty) {
-  at::Tensor real = given_real.detach(), fake = given_fake.detach();
-  if (with_penalty) real.requires_grad_();
-
-  NamedLosses losses, penalties;
-  const auto judge = [&](const std::string& name, const at::Tensor& real_wave, const at::Tensor& fake_wave,
-                         const auto& logits) {
-    at::Tensor real_logits, fake_logits;
-    if (with_penalty) {  // the gradient of the gradient is wanted for the real wave only
-      real_logits = logits(real_wave);
-      fake_logits = logits(fake_wave);
-    } else {
-      const at::Tensor both = logits(at::cat({real_wave, fake_wave}));
-      const int64_t half = both.size(0) / 2;
-      real_logits = both.narrow(0, 0, half);
-      fake_logits = both.narrow(0, half, half);
-    }
-    const at::Tensor loss = hinge_discriminator_loss(fake_logits, real_logits);
-    losses.emplace_back(name, loss);
-    if (with_penalty) penalties.emplace_back(name + "_gradient_penalty", gradient_penalty(real_wave, loss));
-  };
-
-  judge("stft", real, fake, [&](const at::Tensor& wave) { return stft(wave.flatten(0, 1)).logits; });
-  at::Tensor scaled_real = real, scaled_fake = fake;
+std::vector<DiscriminatorsImpl::Seen> DiscriminatorsImpl::look(const at::Tensor& wave) {
+  std::vector<Seen> seen{{wave, stft(wave.flatten(0, 1)).logits}};
+  at::Tensor scaled = wave;
   for (size_t i = 0; i < scales->size(); ++i) {
-    scaled_real = downsample(scaled_real, i);
-    scaled_fake = downsample(scaled_fake, i);
-    judge(names_[i], scaled_real, scaled_fake, [&](const at::Tensor& wave) {
-      return scales->at<MultiScaleDiscriminatorImpl>(i).forward(wave).logits;
-    });
+    scaled = downsample(scaled, i);
+    seen.push_back({scaled, scales->at<MultiScaleDiscriminatorImpl>(i).forward(scaled).logits});
+  }
+  return seen;
+}
+
+NamedLosses DiscriminatorsImpl::losses(const Contest& contest, bool with_penalty) {
+  std::vector<Seen> real, fake;
+  if (contest.real_judged.empty() || with_penalty) {
+    at::Tensor real_wave = contest.real.detach();
+    if (with_penalty) real_wave.requires_grad_();
+    real = look(real_wave);
+    fake = look(contest.fake.detach());
+  } else {
+    for (const Judgement& judged : contest.real_judged) real.push_back({{}, judged.logits});
+    for (const Judgement& judged : contest.fake_judged) fake.push_back({{}, judged.logits});
+  }
+  NamedLosses losses, penalties;
+  for (size_t i = 0; i < real.size(); ++i) {
+    const std::string name = i == 0 ? "stft" : names_[i - 1];
+    losses.emplace_back(name, hinge_discriminator_loss(fake[i].logits, real[i].logits));
+    if (with_penalty)
+      penalties.emplace_back(name + "_gradient_penalty",
+                             gradient_penalty(real[i].input, losses.back().second));
   }
   losses.insert(losses.end(), penalties.begin(), penalties.end());
   return losses;
@@ -91,9 +89,47 @@ SoundStreamGanImpl::SoundStreamGanImpl(const SoundStreamGanConfig& config)
   discriminators = register_module("discriminators", Discriminators(config));
 }
 
+SoundStreamGanImpl::Opposition SoundStreamGanImpl::oppose(const std::vector<Judgement>& real,
+                                                          const std::vector<Judgement>& fake) const {
+  std::vector<at::Tensor> adversarial, features;
+  for (size_t i = 0; i < fake.size(); ++i) {
+    adversarial.push_back(hinge_generator_loss(fake[i].logits));
+    for (auto& distance : feature_distances(real[i], fake[i])) features.push_back(distance);
+  }
+  return {at::stack(adversarial).mean(), at::stack(features).mean()};
+}
+
+at::Tensor SoundStreamGanImpl::weighted(const Opposition& opposition) const {
+  return config_.loss.adversarial_weight * opposition.adversarial +
+         config_.loss.feature_weight * opposition.feature;
+}
+
+at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, const at::Tensor& fake,
+                                    Opposition& opposition) {
+  contest.real = real.detach();
+  contest.fake = fake.detach();
+  const at::Tensor judged_fake = fake.detach().requires_grad_();
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& weight : discriminators->parameters())
+    if (!weight.requires_grad()) weights.push_back(weight);
+  // The graph is recorded with the discriminators' weights in it, for their own phase later; here only the
+  // gradient of the fake wave is asked for, so no gradient of a weight is computed.
+  for (const at::Tensor& weight : weights) weight.requires_grad_(true);
+  contest.real_judged = discriminators->forward(contest.real);
+  contest.fake_judged = discriminators->forward(judged_fake);
+  for (const at::Tensor& weight : weights) weight.requires_grad_(false);
+
+  opposition = oppose(contest.real_judged, contest.fake_judged);
+  const at::Tensor total = weighted(opposition);
+  const at::Tensor gradient =
+      torch::autograd::grad({total}, {judged_fake}, {}, /*retain_graph=*/true).front();
+  const at::Tensor carrier = (fake * gradient).sum();
+  return carrier + (total - carrier).detach();
+}
+
 SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
     const at::Tensor& given, Draws* draws, const std::optional<at::Tensor>& target,
-    std::optional<bool> denoise) {
+    std::optional<bool> denoise, Contest* contest) {
   const at::Tensor wave = codec->prepare(given);
   const at::Tensor wanted = target ? codec->prepare(*target) : wave;
   // audiolm-pytorch compares spectra and features with its noisy input even when it learns to denoise.
@@ -103,44 +139,37 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
   result.output = codec->forward(wave, draws, true, denoise);
   const at::Tensor fake = result.output.wave.to(at::kFloat);
   const auto& weights = config_.loss;
-
   const at::Tensor reconstruction = at::mse_loss(fake, wanted);
   const at::Tensor mel = weights.mel_weight > 0 ? mel_loss_(real.flatten(0, 1), fake.flatten(0, 1))
                                                 : at::zeros({}, fake.options());
-
-  // In the generator's phase nothing here but `fake` requires gradients, so judging the real wave records
-  // nothing.
-  const auto real_judged = discriminators->forward(real);
-  const auto fake_judged = discriminators->forward(fake);
-  std::vector<at::Tensor> adversarial, features;
-  for (size_t i = 0; i < fake_judged.size(); ++i) {
-    adversarial.push_back(hinge_generator_loss(fake_judged[i].logits));
-    for (auto& distance : feature_distances(real_judged[i], fake_judged[i])) features.push_back(distance);
-  }
-  const at::Tensor adversarial_loss = at::stack(adversarial).mean(),
-                   feature_loss = at::stack(features).mean();
   const at::Tensor commitment = result.output.quantized.losses.sum();
 
-  result.total = weights.reconstruction_weight * reconstruction + weights.mel_weight * mel +
-                 weights.adversarial_weight * adversarial_loss + weights.feature_weight * feature_loss +
-                 commitment;
+  Opposition opposition;
+  at::Tensor against;
+  if (contest != nullptr && at::GradMode::is_enabled()) {
+    against = hold(*contest, real, fake, opposition);
+  } else {
+    // In the generator's phase nothing here but `fake` requires gradients, so judging the real wave records
+    // nothing.
+    opposition = oppose(discriminators->forward(real), discriminators->forward(fake));
+    against = weighted(opposition);
+  }
+  result.total =
+      weights.reconstruction_weight * reconstruction + weights.mel_weight * mel + against + commitment;
   result.named = {{"reconstruction", reconstruction.detach()},
                   {"mel", mel.detach()},
-                  {"adversarial", adversarial_loss.detach()},
-                  {"feature", feature_loss.detach()},
+                  {"adversarial", opposition.adversarial.detach()},
+                  {"feature", opposition.feature.detach()},
                   {"commitment", commitment.detach()}};
   return result;
 }
 
-NamedLosses SoundStreamGanImpl::discriminator_losses(const at::Tensor& given, Draws* draws,
-                                                     bool gradient_penalty, bool update) {
-  at::Tensor wave, fake;
-  {
-    const at::NoGradGuard no_grad;
-    wave = codec->prepare(given);
-    fake = codec->forward(wave, draws, update).wave.to(at::kFloat);
-  }
-  return discriminators->losses(wave, fake, gradient_penalty);
+Contest SoundStreamGanImpl::new_contest(const at::Tensor& given, Draws* draws, bool update) {
+  const at::NoGradGuard no_grad;
+  Contest contest;
+  contest.real = codec->prepare(given);
+  contest.fake = codec->forward(contest.real, draws, update).wave.to(at::kFloat);
+  return contest;
 }
 
 }  // namespace melete

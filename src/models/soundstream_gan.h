@@ -37,6 +37,15 @@ void describe(Schema& schema, SoundStreamGanConfig& config);
 
 using NamedLosses = std::vector<std::pair<std::string, at::Tensor>>;
 
+// Real and generated waves before the discriminators. When the generator's phase has judged them already, the
+// discriminators' phase goes on from there and pays for no second forward pass.
+struct Contest {
+  at::Tensor real, fake;                            // [batch, channels, samples], without gradient
+  std::vector<Judgement> real_judged, fake_judged;  // empty when they have still to be judged
+
+  void forget_judgements() { real_judged.clear(), fake_judged.clear(); }
+};
+
 struct DiscriminatorsImpl : torch::nn::Module {
   explicit DiscriminatorsImpl(const SoundStreamGanConfig& config);
 
@@ -44,14 +53,19 @@ struct DiscriminatorsImpl : torch::nn::Module {
   std::vector<Judgement> forward(const at::Tensor& wave);
 
   // Hinge losses by name: "stft", "scale:1", "scale:0.5", ...; with gradient_penalty also
-  // "stft_gradient_penalty", ... Real and fake waves are judged in one batch.
-  NamedLosses losses(const at::Tensor& real, const at::Tensor& fake, bool gradient_penalty);
+  // "stft_gradient_penalty", ...
+  NamedLosses losses(const Contest& contest, bool gradient_penalty);
 
   StftDiscriminator stft{nullptr};
   torch::nn::ModuleList scales;
 
  private:
   at::Tensor downsample(const at::Tensor& wave, size_t scale) const;  // from the scale before
+  // Logits of every discriminator for a wave, and the input that each one saw.
+  struct Seen {
+    at::Tensor input, logits;
+  };
+  std::vector<Seen> look(const at::Tensor& wave);
 
   std::vector<std::string> names_;
   std::vector<int64_t> factors_;
@@ -66,12 +80,14 @@ struct SoundStreamGanImpl : torch::nn::Module {
     NamedLosses named;  // unweighted: reconstruction, mel, adversarial, feature, commitment
     SoundStreamImpl::Output output;
   };
-  // wave [batch, samples]; target: what should come out (denoising), else the wave itself.
+  // wave [batch, samples]; target: what should come out (denoising), else the wave itself. With `contest`,
+  // the discriminators' view of both waves is kept there for their own phase.
   GeneratorLosses generator_losses(const at::Tensor& wave, Draws* draws,
                                    const std::optional<at::Tensor>& target = {},
-                                   std::optional<bool> denoise = {});
-  // The generator runs without gradient; `update` lets its codebooks follow here, too (audiolm-pytorch).
-  NamedLosses discriminator_losses(const at::Tensor& wave, Draws* draws, bool gradient_penalty, bool update);
+                                   std::optional<bool> denoise = {}, Contest* contest = nullptr);
+  // A contest on a new batch. The generator runs without gradient; `update` lets its codebooks follow here,
+  // too (audiolm-pytorch).
+  Contest new_contest(const at::Tensor& wave, Draws* draws, bool update);
 
   const SoundStreamGanConfig& config() const { return config_; }
 
@@ -79,6 +95,16 @@ struct SoundStreamGanImpl : torch::nn::Module {
   Discriminators discriminators{nullptr};
 
  private:
+  // Losses that the discriminators give the generator, unweighted.
+  struct Opposition {
+    at::Tensor adversarial, feature;
+  };
+  Opposition oppose(const std::vector<Judgement>& real, const std::vector<Judgement>& fake) const;
+  at::Tensor weighted(const Opposition& opposition) const;
+  // Judges both waves once for both phases. Returns a scalar with the value of the weighted opposition, whose
+  // gradient reaches the generator through `fake` alone.
+  at::Tensor hold(Contest& contest, const at::Tensor& real, const at::Tensor& fake, Opposition& opposition);
+
   SoundStreamGanConfig config_;
   MultiScaleMelLoss mel_loss_;
 };

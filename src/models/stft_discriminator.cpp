@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "kernels/mod_relu.h"
+#include "kernels/complex_conv.h"
+#include "kernels/complex_elementwise.h"
 
 namespace melete {
 
@@ -37,13 +38,8 @@ ComplexConv2dImpl::ComplexConv2dImpl(int64_t in, int64_t out, std::array<int64_t
   bias = register_parameter("bias", at::empty({out, 2}).uniform_(-bound, bound));
 }
 
-at::Tensor ComplexConv2dImpl::forward(const at::Tensor& x) {
-  // (a + bi)(c + di): the real output sees [c, -d], the imaginary one [d, c].
-  const at::Tensor re = weight.select(-1, 0), im = weight.select(-1, 1);
-  const at::Tensor kernel = at::cat({at::cat({re, -im}, 1), at::cat({im, re}, 1)}, 0);
-  return at::conv2d(x.contiguous(at::MemoryFormat::ChannelsLast),
-                    kernel.contiguous(at::MemoryFormat::ChannelsLast), bias.t().flatten(),
-                    at::IntArrayRef(stride_), at::IntArrayRef(padding_), at::IntArrayRef({1, 1}));
+ComplexPair ComplexConv2dImpl::forward(const ComplexPair& x) {
+  return complex_conv2d(x, weight, bias, stride_, padding_);
 }
 
 StftUnitImpl::StftUnitImpl(int64_t in, int64_t out, std::array<int64_t, 2> stride) {
@@ -58,8 +54,8 @@ StftUnitImpl::StftUnitImpl(int64_t in, int64_t out, std::array<int64_t, 2> strid
       "down", ComplexConv2d(in, out, kernel, stride, std::array<int64_t, 2>{kernel[0] / 2, kernel[1] / 2}));
 }
 
-at::Tensor StftUnitImpl::forward(const at::Tensor& x) {
-  return down(second(mod_relu(first(x), threshold)) + x);
+ComplexPair StftUnitImpl::forward(const ComplexPair& x) {
+  return down->forward(second->forward(mod_relu(first->forward(x), threshold)) + x);
 }
 
 StftDiscriminatorImpl::StftDiscriminatorImpl(const StftDiscriminatorConfig& config) : config_(config) {
@@ -85,21 +81,20 @@ Judgement StftDiscriminatorImpl::forward(const at::Tensor& wave) {
   transform.n_fft = config_.n_fft;
   transform.hop = config_.hop;
   transform.window = config_.window;
-  at::Tensor x =
-      at::view_as_real(stft(wave, transform)).permute({0, 3, 1, 2});  // [batch, (re, im), bins, frames]
-  if (config_.normalized) x = x / std::sqrt(static_cast<double>(config_.n_fft));
+  at::Tensor spectrum = stft(wave, transform).unsqueeze(1);  // [batch, 1, bins, frames]
+  if (config_.normalized) spectrum = spectrum / std::sqrt(static_cast<double>(config_.n_fft));
 
   Judgement judgement;
-  judgement.complex = true;
-  x = input(x);
-  judgement.features.push_back(x);
+  ComplexPair x = input->forward({at::real(spectrum).contiguous(), at::imag(spectrum).contiguous()});
+  judgement.complex_features.push_back(x);
   for (const auto& unit : *units) {
     x = unit->as<StftUnitImpl>()->forward(x);
-    judgement.features.push_back(x);
+    judgement.complex_features.push_back(x);
   }
-  const at::Tensor logits = output(x).to(at::kFloat);  // [batch, 2, height, width]
-  judgement.logits = config_.magnitude_logits ? at::sqrt(logits.square().sum(1, true) + 1e-30)
-                                              : logits.permute({0, 2, 3, 1}).unsqueeze(1);
+  const ComplexPair z = output->forward(x);  // [batch, 1, height, width]
+  const at::Tensor re = z.re.to(at::kFloat), im = z.im.to(at::kFloat);
+  judgement.logits =
+      config_.magnitude_logits ? at::sqrt(re.square() + im.square() + 1e-30) : at::stack({re, im}, -1);
   return judgement;
 }
 

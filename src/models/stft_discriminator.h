@@ -1,5 +1,4 @@
-// Discriminator of SoundStream on the complex STFT. A complex convolution runs as one real convolution over
-// [real channels, imaginary channels]; activations stay channels-last.
+// Discriminator of SoundStream on the complex STFT.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -28,7 +27,7 @@ void describe(Schema& schema, StftDiscriminatorConfig& config);
 struct ComplexConv2dImpl : torch::nn::Module {
   ComplexConv2dImpl(int64_t in, int64_t out, std::array<int64_t, 2> kernel,
                     std::array<int64_t, 2> stride = {1, 1}, std::array<int64_t, 2> padding = {0, 0});
-  at::Tensor forward(const at::Tensor& x);  // [batch, 2 * in, frequency, time] -> [batch, 2 * out, ...]
+  ComplexPair forward(const ComplexPair& x);  // [batch, in, frequency, time] -> [batch, out, ...]
 
   at::Tensor weight;  // [out, in, height, width, (re, im)]
   at::Tensor bias;    // [out, (re, im)]
@@ -41,7 +40,7 @@ TORCH_MODULE(ComplexConv2d);
 // x + conv(mod_relu(conv(x))), then a strided convolution
 struct StftUnitImpl : torch::nn::Module {
   StftUnitImpl(int64_t in, int64_t out, std::array<int64_t, 2> stride);
-  at::Tensor forward(const at::Tensor& x);
+  ComplexPair forward(const ComplexPair& x);
 
   ComplexConv2d first{nullptr}, second{nullptr}, down{nullptr};
   at::Tensor threshold;  // of the ModReLU, scalar

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "data/loader.h"
 #include "losses/quality.h"
@@ -57,7 +58,7 @@ void describe(Schema& s, SoundStreamTaskConfig& c) {
   s.section("discriminator", c.discriminator, "all discriminators");
   s.option("gradient_penalty_every", c.gradient_penalty_every, "0: never").at_least(0).unit("steps");
   s.option("own_discriminator_batches", c.own_discriminator_batches,
-           "discriminators train on batches of their own, not on the generator's");
+           "discriminators train on batches of their own, as in audiolm-pytorch");
 }
 
 SoundStreamTask::SoundStreamTask(const SoundStreamTaskConfig& config, nlohmann::ordered_json whole_config)
@@ -92,7 +93,14 @@ std::vector<Phase> SoundStreamTask::phases() {
 }
 
 Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& context) {
-  const auto result = gan_->generator_losses(batch.wave(), context.draws);
+  Contest* contest = nullptr;
+  if (!config_.own_discriminator_batches) {
+    // Only the newest contest keeps its judgements, so that accumulation does not hold many graphs at once.
+    for (Contest& older : contests_) older.forget_judgements();
+    contests_.resize(static_cast<size_t>(context.micro_batch));
+    contest = &contests_.emplace_back();
+  }
+  const auto result = gan_->generator_losses(batch.wave(), context.draws, {}, {}, contest);
   Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
@@ -103,8 +111,11 @@ Losses SoundStreamTask::discriminator_losses(const Batch& batch, const StepConte
   const bool penalty = every > 0 && context.step % every == 0;
   // audiolm-pytorch moves its codebooks here a second time.
   const bool update = config_.model.codec.as_audiolm_pytorch;
+  const Contest contest = config_.own_discriminator_batches
+                              ? gan_->new_contest(batch.wave(), context.draws, update)
+                              : std::exchange(contests_.at(static_cast<size_t>(context.micro_batch)), {});
   Losses losses;
-  for (const auto& [name, value] : gan_->discriminator_losses(batch.wave(), context.draws, penalty, update)) {
+  for (const auto& [name, value] : gan_->discriminators->losses(contest, penalty)) {
     losses.total = losses.total.defined() ? losses.total + value : value;
     losses.named.emplace_back(name, value.detach());
   }

@@ -52,6 +52,7 @@ class SoundStreamTask : public Task {
   SoundStreamTaskConfig config_;
   nlohmann::ordered_json whole_config_;
   SoundStreamGan gan_;
+  std::vector<Contest> contests_;  // one a micro-batch of this step
 };
 
 }  // namespace melete

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "golden.h"
 #include "interop/audiolm_pytorch.h"
+#include "kernels/complex_elementwise.h"
 #include "nn/spectrum.h"
 
 namespace melete::golden {
@@ -72,16 +73,16 @@ void check_judgement(const Case& c, Checker& check, const Part& part, const Judg
                      const at::Tensor& x) {
   at::Tensor loss = at::relu(1 - judged.logits).mean();
   check.close("logits", judged.logits, c.out("logits"));
-  for (size_t i = 0; i < judged.features.size(); ++i) {
-    at::Tensor feature = judged.features[i], magnitude = feature.abs();
-    if (judged.complex) {
-      const auto parts = feature.chunk(2, 1);
-      feature = at::stack({parts[0], parts[1]}, -1);
-      magnitude = at::sqrt(parts[0].square() + parts[1].square() + 1e-30);
-    }
+  for (size_t i = 0; i < judged.features.size() + judged.complex_features.size(); ++i) {
     const std::string name = fmt::format("intermediate.{}", i);
-    check.close(name, feature, c.out(name));
-    loss = loss + magnitude.mean();
+    if (judged.complex_features.empty()) {
+      check.close(name, judged.features[i], c.out(name));
+      loss = loss + judged.features[i].abs().mean();
+    } else {
+      const ComplexPair& z = judged.complex_features[i];
+      check.close(name, at::stack({z.re, z.im}, -1), c.out(name));
+      loss = loss + mean_distance(z, {at::zeros_like(z.re), at::zeros_like(z.im)});
+    }
   }
   loss.backward();
   check.close("loss", loss, c.out("loss"));

@@ -122,7 +122,8 @@ void check_discriminators(const Case& c, Checker& check) {
   SoundStreamGan model = build(c);
   const bool separate = c.json["order"].is_array();
   const bool penalty = c.json.value("what", "").find("gradient penalty") != std::string::npos;
-  const auto losses = model->discriminator_losses(c.in("wave"), nullptr, penalty, false);
+  const auto losses =
+      model->discriminators->losses(model->new_contest(c.in("wave"), nullptr, false), penalty);
 
   at::Tensor total = at::zeros({}), scales = at::zeros({});
   for (const auto& [ours, value] : losses) {

@@ -27,6 +27,7 @@ class RecordedBatches : public BatchSource {
 SoundStreamTaskConfig task_config(const nlohmann::ordered_json& config) {
   const auto& given = config.at("trainer");
   SoundStreamTaskConfig task;
+  task.own_discriminator_batches = true;
   task.model = audiolm_pytorch::soundstream_config(config.at("soundstream"),
                                                    config.value("msd_kwargs", nlohmann::ordered_json()));
   const auto number = [&](const char* name, double otherwise) {
