@@ -22,7 +22,7 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
   arguments.option("json", json, "print one JSON object instead of a table");
   arguments.settings(schema);
-  arguments.example("melete bench soundstream --threads 1");
+  arguments.example("bench soundstream --threads 1");
   if (!arguments.parse(args)) return 0;
   schema.check();
 

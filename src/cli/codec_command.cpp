@@ -126,7 +126,7 @@ int eval_command(const std::vector<std::string>& args) {
   arguments.option("max_seconds", max_seconds, "of every recording").at_least(0.1).unit("s");
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.alias("o", "out");
-  arguments.example("melete codec eval --from runs/codec --data held-out -o listen");
+  arguments.example("codec eval --from runs/codec --data held-out -o listen");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run folder or a checkpoint");
   if (data.empty()) throw UsageError("--data is missing: a folder or manifest of recordings");

@@ -95,9 +95,8 @@ int train_command(const std::vector<std::string>& args) {
   arguments.alias("precision", "train.precision");
   arguments.settings(schema);
   arguments.example(
-      "melete train soundstream --config recipes/tiny/soundstream.toml --data my-recordings --out "
-      "runs/codec");
-  arguments.example("melete train soundstream --out runs/codec --resume --steps 20000");
+      "train soundstream --config recipes/tiny/soundstream.toml --data my-recordings --out runs/codec");
+  arguments.example("train soundstream --out runs/codec --resume --steps 20000");
   if (!arguments.parse(args)) return 0;
   if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
   if (out.empty()) out = "runs/" + what;
