@@ -172,10 +172,12 @@ void bench_soundstream(Bench& bench, SoundStreamBenchConfig config, const std::s
       work();
     };
   };
-  for (BenchRow* row :
-       {&bench.measure("soundstream.encode", under_precision([&] { codec->tokenize(recording); })),
-        &bench.measure("soundstream.decode", under_precision([&] { codec->decode_codes(codes); }))})
-    row->note = fmt::format("{:.0f} x real time", config.codec_seconds / row->seconds);
+  const auto real_time = [&](const char* name, const std::function<void()>& work) {
+    BenchRow& row = bench.measure(name, work);
+    row.note = fmt::format("{:.0f} x real time", config.codec_seconds / row.seconds);
+  };
+  real_time("soundstream.encode", under_precision([&] { codec->tokenize(recording); }));
+  real_time("soundstream.decode", under_precision([&] { codec->decode_codes(codes); }));
 }
 
 }  // namespace melete
