@@ -162,7 +162,9 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
-    if (a[i].defined()) EXPECT_LT(difference(a[i], b[i]), 1e-5 + 1e-4 * b[i].abs().max().item<double>()) << i;
+    if (a[i].defined()) {
+      EXPECT_LT(difference(a[i], b[i]), 1e-5 + 1e-4 * b[i].abs().max().item<double>()) << i;
+    }
   }
 }
 
@@ -217,7 +219,9 @@ TEST(SoundStreamGan, Bf16FollowsFp32) {
   mixed.backward();
   EXPECT_NEAR(mixed.item<float>(), exact, 0.1 * std::abs(exact));
   for (const at::Tensor& parameter : gan->codec->parameters())
-    if (parameter.grad().defined()) EXPECT_TRUE(at::isfinite(parameter.grad()).all().item<bool>());
+    if (parameter.grad().defined()) {
+      EXPECT_TRUE(at::isfinite(parameter.grad()).all().item<bool>());
+    }
 }
 
 }  // namespace
