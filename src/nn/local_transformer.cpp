@@ -136,6 +136,7 @@ LocalTransformerImpl::LocalTransformerImpl(const LocalTransformerConfig& config)
 
 at::Tensor LocalTransformerImpl::forward(at::Tensor x) {
   const at::Tensor bias = position_bias.is_empty() ? at::Tensor() : position_bias(window_, 2 * window_);
+  x = x.to(at::kFloat);  // norms and the residual stream stay in float32 whatever autocast says
   for (size_t i = 0; i < attention->size(); ++i) {
     x = attention->at<LocalAttentionImpl>(i).forward(x, bias) + x;
     x = feed_forward->at<FeedForwardImpl>(i).forward(x) + x;
