@@ -23,9 +23,10 @@ struct SoundStreamTaskConfig {
   PhaseConfig generator;
   PhaseConfig discriminator;
   int64_t gradient_penalty_every = 4;  // steps; 0: never
-  // Train the discriminators on batches of their own, as audiolm-pytorch does, or on the generator's (cheaper
-  // to load).
-  bool own_discriminator_batches = true;
+  // Train the discriminators on batches of their own, as audiolm-pytorch does. By default they train on what
+  // the generator's phase has just made and judged, which saves a pass of the codec and two of the
+  // discriminators.
+  bool own_discriminator_batches = false;
 
   SoundStreamTaskConfig();
 };
