@@ -21,7 +21,7 @@ struct ResidualUnit : torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor branch = at::elu(pointwise(at::elu(dilated(x))));
+    at::Tensor branch = pointwise(dilated(x, Activation::elu), Activation::elu);
     if (!squeeze_excite.is_empty()) branch = squeeze_excite(branch);
     return branch + x;
   }

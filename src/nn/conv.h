@@ -10,23 +10,19 @@
 
 #include <string>
 
+#include "kernels/frame_conv.h"
+
 namespace melete {
 
 // x [batch, channels, time] with channels-last memory; a no-op when it is so already.
 at::Tensor time_major(const at::Tensor& x);
 
-// A plain convolution over time without padding. weight [out, in / groups, kernel], bias [out]
-at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride = 1,
-                    int64_t dilation = 1);
-
-// `count` frames before the first: mirrored without repeating the edge ("reflect") or zeros ("constant").
-at::Tensor pad_left(const at::Tensor& x, int64_t count, const std::string& mode);
-
 // Convolution that sees only the past. The receptive field is padded on the left.
 struct CausalConv1dImpl : torch::nn::Module {
   CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std::string pad_mode = "reflect",
                    int64_t stride = 1, int64_t dilation = 1);
-  at::Tensor forward(const at::Tensor& x);  // [batch, in, time] -> [batch, out, time / stride]
+  // [batch, in, time] -> [batch, out, time / stride]
+  at::Tensor forward(const at::Tensor& x, Activation activation = Activation::none);
 
   at::Tensor weight, bias;
 
