@@ -4,6 +4,7 @@
 
 #include "core/autocast.h"
 #include "core/engine.h"
+#include "models/multi_scale_discriminator.h"
 #include "nn/conv.h"
 
 namespace melete {
@@ -198,6 +199,41 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TransposedConvTest,
                          testing::Values(TransposedCase{64, 32, 4, 2, 50}, TransposedCase{32, 16, 10, 5, 21},
                                          TransposedCase{16, 16, 16, 8, 3}, TransposedCase{32, 5, 6, 3, 20},
                                          TransposedCase{16, 16, 5, 2, 30}, TransposedCase{3, 4, 4, 2, 30}));
+
+// The features and logits by LibTorch's own strided convolutions.
+std::vector<at::Tensor> reference(MultiScaleDiscriminator& judge, const at::Tensor& wave) {
+  std::vector<at::Tensor> result;
+  at::Tensor x = judge->input(wave);
+  for (const auto& layer : *judge->layers) {
+    x = at::leaky_relu(layer->as<torch::nn::Conv1dImpl>()->forward(x), 0.1);
+    result.push_back(x);
+  }
+  result.push_back(judge->output(at::leaky_relu(judge->hidden(x), 0.1)));
+  return result;
+}
+
+TEST(MultiScaleDiscriminator, IsLibTorchsConvolutionsAtEveryLength) {
+  torch::manual_seed(8);
+  MultiScaleDiscriminatorConfig config;
+  config.max_channels = 256;
+  config.layers = 3;
+  MultiScaleDiscriminator judge(config);
+  for (const int64_t samples : {1, 40, 41, 1000, 1001, 1002, 1003}) {
+    const at::Tensor wave = at::randn({2, 1, samples}).requires_grad_();
+    const Judgement judgement = judge(wave);
+    std::vector<at::Tensor> ours = judgement.features;
+    ours.push_back(judgement.logits);
+    const auto theirs = reference(judge, wave);
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (size_t i = 0; i < ours.size(); ++i) EXPECT_LT(distance(ours[i], theirs[i]), 1e-5) << samples;
+
+    const auto penalty = [&](const at::Tensor& logits) {
+      const auto first = torch::autograd::grad({logits.square().sum()}, {wave}, {}, true, true)[0];
+      return torch::autograd::grad({first.norm()}, {judge->input->weight})[0];
+    };
+    EXPECT_LT(distance(penalty(ours.back()), penalty(theirs.back())), 1e-4) << samples;
+  }
+}
 
 }  // namespace
 }  // namespace melete

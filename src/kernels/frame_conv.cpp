@@ -1,6 +1,8 @@
 #include "kernels/frame_conv.h"
 
+#include <ATen/core/ivalue.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -235,6 +237,11 @@ const Kernels& kernels() {
 // cache.
 constexpr int64_t kTransposed = 8, kRun = 64;
 
+// What a product costs, for whoever counts. (`melete bench`)
+c10::IValue product_flops(const FrameWindows& w, int64_t columns) {
+  return 2.0 * static_cast<double>(w.batch * w.rows) * static_cast<double>(w.taps * w.depth * columns);
+}
+
 int64_t panel_of(int64_t columns) {
   return columns % kernels().widest_panel == 0 ? kernels().widest_panel : kFrameColumns;
 }
@@ -287,6 +294,8 @@ at::Tensor pack_weight_for_input(const at::Tensor& given, int64_t stride) {
 
 void frame_product(const FrameWindows& windows, const float* x, const at::Tensor& packed, const float* bias,
                    Activation activation, at::Tensor& y) {
+  const c10::IValue flops = product_flops(windows, y.size(-1));
+  RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
   const int64_t columns = y.size(-1), tile = kernels().tile_rows;
   const float* weights = packed.data_ptr<float>();
   float* out = y.data_ptr<float>();
@@ -306,6 +315,8 @@ void frame_product(const FrameWindows& windows, const float* x, const at::Tensor
 std::pair<at::Tensor, at::Tensor> frame_product_weight_gradient(const FrameWindows& windows, const float* x,
                                                                 const at::Tensor& given) {
   const at::Tensor gradient = given.contiguous();
+  const c10::IValue flops = product_flops(windows, gradient.size(2));
+  RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
   const int64_t columns = gradient.size(2), panel = panel_of(columns);
   const int64_t taps = windows.taps, depth = windows.depth, length = taps * depth;
   const at::Tensor sums = at::zeros({length, columns}, gradient.options());

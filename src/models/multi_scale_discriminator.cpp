@@ -11,6 +11,27 @@ torch::nn::Conv1d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride =
       torch::nn::Conv1dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups));
 }
 
+// A grouped convolution that strides, by space to depth: `stride` samples side by side become as many
+// channels, and the kernel shrinks by as much. LibTorch's own is slow when groups have few channels.
+at::Tensor convolve(torch::nn::Conv1dImpl& layer, const at::Tensor& x) {
+  const int64_t stride = layer.options.stride()->front(), groups = layer.options.groups();
+  const int64_t out = layer.weight.size(0), in_group = layer.weight.size(1), kernel = layer.weight.size(2);
+  if (stride == 1 || out / groups < 16 || x.size(2) < kernel) return layer.forward(x);
+  const int64_t batch = x.size(0), channels = x.size(1), padding = kernel / 2;
+  const int64_t frames = (x.size(2) + 2 * padding - kernel) / stride + 1;
+  const int64_t taps = (kernel + stride - 1) / stride, wide = frames + taps - 1;
+  const auto deepen = [&](const at::Tensor& rows, int64_t first, int64_t second, int64_t length) {
+    return rows.view({first, second, length, stride})
+        .transpose(2, 3)
+        .reshape({first, second * stride, length});
+  };
+  const at::Tensor padded = at::constant_pad_nd(x, {padding, wide * stride - padding - x.size(2)});
+  const at::Tensor weight = at::constant_pad_nd(layer.weight, {0, taps * stride - kernel});
+  return at::conv1d(deepen(padded, batch, channels, wide), deepen(weight, out, in_group, taps), layer.bias,
+                    /*stride=*/at::IntArrayRef{1}, /*padding=*/at::IntArrayRef{0},
+                    /*dilation=*/at::IntArrayRef{1}, groups);
+}
+
 }  // namespace
 
 void describe(Schema& s, MultiScaleDiscriminatorConfig& c) {
@@ -39,7 +60,7 @@ Judgement MultiScaleDiscriminatorImpl::forward(const at::Tensor& wave) {
   Judgement judgement;
   at::Tensor x = input(wave);
   for (const auto& layer : *layers) {
-    x = at::leaky_relu(layer->as<torch::nn::Conv1dImpl>()->forward(x), kSlope);
+    x = at::leaky_relu(convolve(*layer->as<torch::nn::Conv1dImpl>(), x), kSlope);
     judgement.features.push_back(x);
   }
   judgement.logits = output(at::leaky_relu(hidden(x), kSlope));
