@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <optional>
@@ -23,6 +24,8 @@ namespace melete {
 
 namespace {
 
+constexpr size_t kSkippedNamed = 10;  // of a folder with many, the rest is only counted
+
 std::atomic<bool> stop_wanted{false};
 
 // The first Ctrl-C asks the run to finish its step and save; the second one ends the program at once.
@@ -42,16 +45,28 @@ std::string describe_entries(const std::string& role, const std::vector<Manifest
   return fmt::format("{}: {} files, {}", role, entries.size(), human_seconds(seconds));
 }
 
+// The recordings of a folder or manifest; those of a folder that cannot be used are named and counted.
+std::vector<ManifestEntry> find_recordings(const std::string& from, Reporter& reporter) {
+  std::vector<SkippedFile> skipped;
+  auto entries = load_entries(from, &skipped);
+  for (size_t i = 0; i < std::min(skipped.size(), kSkippedNamed); ++i)
+    reporter.warning(fmt::format("skipped {}: {}", skipped[i].path, skipped[i].reason));
+  if (!skipped.empty())
+    reporter.warning(
+        fmt::format("{} of {} recordings in {} cannot be used; `melete data check {}` lists them",
+                    skipped.size(), skipped.size() + entries.size(), from, from));
+  return entries;
+}
+
 Data load_data(const Recipe& recipe, Reporter& reporter) {
   const auto on_failure = [&reporter](const std::string& path, const std::string& message) {
     reporter.warning(fmt::format("skipped {}: {}", path, message));
   };
-  auto entries = load_entries(recipe.data_from);
-  require(!entries.empty(), "[data] no recordings in {}", recipe.data_from);
+  auto entries = find_recordings(recipe.data_from, reporter);
   Split parts;
   if (!recipe.valid_from.empty()) {
     parts.train = std::move(entries);
-    parts.valid = load_entries(recipe.valid_from);
+    parts.valid = find_recordings(recipe.valid_from, reporter);
   } else {
     parts = split(entries, recipe.data.valid_fraction, static_cast<uint64_t>(recipe.data.split_seed));
   }

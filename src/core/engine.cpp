@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -147,6 +148,8 @@ void prepare_process(int argc, char** argv) {
     execv("/proc/self/exe", argv);  // the file was moved or deleted meanwhile
     // Neither worked (no /proc): the run is slower, but right.
   }
+  // A file size limit then shows as a failed write, which says what happened, and not as a sudden death.
+  std::signal(SIGXFSZ, SIG_IGN);
   install_allocator();
   set_threads(0);
 }

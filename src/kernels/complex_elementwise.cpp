@@ -234,10 +234,11 @@ struct MeanDistance : torch::autograd::Function<MeanDistance> {
 }  // namespace
 
 ComplexPair mod_relu_reference(const ComplexPair& z, const at::Tensor& threshold) {
-  // The tiny constant keeps the gradient at zero finite and is lost in rounding everywhere else.
-  const at::Tensor magnitude = at::sqrt(z.re.square() + z.im.square() + 1e-30);
-  const at::Tensor scale = at::relu(magnitude + threshold) / magnitude;
-  return {z.re * scale, z.im * scale};
+  const at::Tensor energy = z.re.square() + z.im.square(), zero = energy == 0;
+  const at::Tensor magnitude = at::sqrt(energy.masked_fill(zero, 1));
+  const at::Tensor scale = (at::relu(magnitude + threshold) / magnitude).masked_fill(zero, 0);
+  // The angle of zero is zero: there the real part is what the threshold leaves, and has no slope.
+  return {z.re * scale + at::relu(threshold) * zero.to(z.re.scalar_type()), z.im * scale};
 }
 
 at::Tensor mean_distance_reference(const ComplexPair& a, const ComplexPair& b) {

@@ -22,9 +22,11 @@ void describe(Schema& s, MelLossConfig& c) {
   s.option("n_ffts", c.n_ffts, "transform lengths: one, or one a window; at least the window").at_least(1);
   s.option("mels", c.mels, "mel bands: one, or one a window").at_least(1);
   s.option("normalized", c.normalized, "divide spectra by the energy of the window");
+  s.option("floor", c.floor, "energies below this count as silence").at_least(1e-30);
 }
 
-MultiScaleMelLoss::MultiScaleMelLoss(const MelLossConfig& config, int64_t sample_rate_hz) {
+MultiScaleMelLoss::MultiScaleMelLoss(const MelLossConfig& config, int64_t sample_rate_hz)
+    : floor_(config.floor) {
   const size_t count = config.window_powers.size();
   for (size_t i = 0; i < count; ++i) {
     const int64_t window = int64_t{1} << config.window_powers[i];
@@ -39,7 +41,7 @@ MultiScaleMelLoss::MultiScaleMelLoss(const MelLossConfig& config, int64_t sample
 }
 
 at::Tensor MultiScaleMelLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
-  const auto log = [](const at::Tensor& t) { return at::log(at::clamp_min(t, 1e-20)); };
+  const auto log = [this](const at::Tensor& t) { return at::log(at::clamp_min(t, floor_)); };
   at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
   for (const Scale& scale : scales_) {
     const at::Tensor real_mel = scale.mel(real), fake_mel = scale.mel(fake);  // [rows, mels, frames]

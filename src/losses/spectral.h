@@ -16,6 +16,7 @@ struct MelLossConfig {
   std::vector<int64_t> n_ffts = {512};                        // one, or one a window; never below the window
   std::vector<int64_t> mels = {64};                           // likewise
   bool normalized = false;
+  double floor = 1e-5;  // below this, energies count as silence; lower values make silence outweigh sound
 };
 void describe(Schema& schema, MelLossConfig& config);
 
@@ -32,6 +33,7 @@ class MultiScaleMelLoss {
     double log_weight;
   };
   std::vector<Scale> scales_;
+  double floor_;
 };
 
 }  // namespace melete

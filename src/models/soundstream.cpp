@@ -16,6 +16,8 @@ struct ResidualUnit : torch::nn::Module {
   ResidualUnit(const SoundStreamConfig& config, int64_t channels, int64_t dilation) {
     dilated = register_module("dilated", CausalConv1d(channels, channels, 7, config.pad_mode, 1, dilation));
     pointwise = register_module("pointwise", CausalConv1d(channels, channels, 1));
+    const at::NoGradGuard no_grad;
+    pointwise->weight.mul_(0.3);  // many units in a row must not make an untrained codec loud
     if (config.squeeze_excite)
       squeeze_excite = register_module("squeeze_excite", SqueezeExcite(channels, config.as_audiolm_pytorch));
   }

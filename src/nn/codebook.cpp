@@ -44,10 +44,12 @@ CodebookImpl::CodebookImpl(const CodebookConfig& config) : config_(config) {
 CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bool update) {
   const at::NoGradGuard no_grad;
   const at::Tensor rows = x.detach();
-  const bool learning = is_training() && update;
+  bool learning = is_training() && update;
   if (learning) {
     require(draws != nullptr, "[codebook] training needs a source of random draws");
-    if (initialised.item<float>() == 0) initialise(rows, *draws);
+    // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
+    learning = at::isfinite(rows.sum()).item<bool>();
+    if (learning && initialised.item<float>() == 0) initialise(rows, *draws);
   }
   const at::Tensor codes = nearest(rows, draws);
   Choice choice{embedding.index_select(0, codes), codes};
@@ -86,11 +88,7 @@ void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
 }
 
 void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, Draws& draws) {
-  auto [batch_counts, batch_sums] = gather(x, codes, config_.size);
-  // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
-  const at::Tensor usable = at::isfinite(batch_sums).all();
-  batch_counts = at::where(usable, batch_counts, counts);
-  batch_sums = at::where(usable, batch_sums, embedding_sum);
+  const auto [batch_counts, batch_sums] = gather(x, codes, config_.size);
   counts.lerp_(batch_counts, 1 - config_.decay);
   embedding_sum.lerp_(batch_sums, 1 - config_.decay);
 

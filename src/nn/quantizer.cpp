@@ -165,6 +165,8 @@ void describe(Schema& s, QuantizerConfig& c) {
   s.option("dropout_multiple_of", c.dropout_multiple_of, "round the stages in use up to a multiple")
       .at_least(1);
   s.option("shared_codebook", c.shared_codebook, "vq: one codebook for all stages");
+  s.option("gradient_of_every_stage", c.gradient_of_every_stage,
+           "audiolm-pytorch's gradient, which n stages pass on n times, see docs/differences.md");
   s.option("commitment_weight", c.commitment_weight, "vq: pull of the encoder towards its codes").at_least(0);
   s.option("decay", c.decay, "vq: of the moving averages behind the codebook").at_least(0).at_most(1);
   s.option("kmeans_init", c.kmeans_init, "vq: place the codes by k-means on the first batch");
@@ -184,14 +186,15 @@ void describe(Schema& s, QuantizerConfig& c) {
       .at_least(0);
 }
 
-ResidualQuantizerImpl::ResidualQuantizerImpl(const QuantizerConfig& config, int64_t dim) {
+ResidualQuantizerImpl::ResidualQuantizerImpl(const QuantizerConfig& config, int64_t dim)
+    : straight_through_chain_(config.kind != "fsq" && !config.gradient_of_every_stage) {
   const int64_t inner = stage_dim(config, dim);
   if (inner != dim) {
     project_in = register_module("project_in", torch::nn::Linear(dim, inner));
     project_out = register_module("project_out", torch::nn::Linear(inner, dim));
   }
   for (int64_t i = 0; i < config.quantizers; ++i) {
-    if (i == 0 || !config.shared_codebook) {
+    if (i == 0 || !config.shared_codebook || config.kind != "vq") {
       const auto stage = make_stage(config, inner, i);
       stages->push_back(stage);
       chain_.push_back(stage.get());
@@ -207,7 +210,8 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
   const at::Tensor x = project_in.is_empty() ? given : project_in(given);
   const at::Tensor no_codes = at::full({x.size(0), x.size(1)}, -1, x.options().dtype(at::kLong));
   const at::Tensor no_loss = at::zeros({}, x.options());
-  at::Tensor residual = chain_.front()->prepare(x), sum;
+  const at::Tensor prepared = chain_.front()->prepare(x);
+  at::Tensor residual = prepared, sum;
   std::vector<at::Tensor> codes, losses;
   for (size_t i = 0; i < chain_.size(); ++i) {
     if (static_cast<int64_t>(i) >= used) {
@@ -221,6 +225,8 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
     codes.push_back(stage.codes);
     losses.push_back(stage.loss.defined() ? stage.loss : no_loss);
   }
+  // Every stage passes the whole gradient on to x, so the sum of n stages would pass it n times.
+  if (is_training() && straight_through_chain_) sum = straight_through(prepared, sum);
   return {project_out.is_empty() ? sum : project_out(sum), at::stack(codes, -1), at::stack(losses)};
 }
 

@@ -28,7 +28,8 @@ struct QuantizerConfig {
   int64_t dropout_keep = 1;                    // index of the first stage that may be the last one used
   int64_t dropout_multiple_of = 1;             // round the number of stages in use up to a multiple
   bool shared_codebook = false;
-  double commitment_weight = 1;  // vq
+  bool gradient_of_every_stage = false;  // as audiolm-pytorch: n stages pass the gradient on n times
+  double commitment_weight = 1;          // vq
   double decay = 0.95;
   bool kmeans_init = true;
   int64_t kmeans_iterations = 10;
@@ -46,7 +47,7 @@ void describe(Schema& schema, QuantizerConfig& config);
 
 // What every quantizer returns.
 struct Quantized {
-  at::Tensor vectors;  // [batch, frames, dim]; straight-through: its gradient passes to the input unchanged
+  at::Tensor vectors;  // [batch, frames, dim]; straight-through: vq and lfq pass its gradient on unchanged
   at::Tensor codes;    // [groups, batch, frames, quantizers] int64, -1 where a stage was dropped
   at::Tensor losses;   // [groups, quantizers] weighted auxiliary loss of every stage; zeros in eval
 };
@@ -77,6 +78,7 @@ struct ResidualQuantizerImpl : torch::nn::Module {
   torch::nn::ModuleList stages;
 
  private:
+  bool straight_through_chain_;
   std::vector<QuantizerStage*> chain_;  // in order of use; a shared stage stands here several times
 };
 TORCH_MODULE(ResidualQuantizer);
