@@ -60,7 +60,11 @@ TEST(KillTest, AlwaysALoadableCheckpointNeverAHalfOne) {
         ::_exit(3);
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(rng.integer(500, 40000)));
+    // Every child gets as far as one checkpoint, however slow the machine, and is killed some time after it.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (list_checkpoints(folder).front().step <= reached && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    std::this_thread::sleep_for(std::chrono::microseconds(rng.integer(0, 20000)));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -78,7 +82,7 @@ TEST(KillTest, AlwaysALoadableCheckpointNeverAHalfOne) {
     ASSERT_GE(found->checkpoint.step(), reached) << "a committed checkpoint was lost";
     reached = found->checkpoint.step();
   }
-  EXPECT_GT(reached, kKills / 4) << "the children were killed before they could save";
+  EXPECT_GE(reached, kKills) << "the children were killed before they could save";
   EXPECT_GT(stale_seen, 0) << "no kill fell into a write, so this test has shown nothing";
   RunFolder(folder, StartMode::resume);
   for (const auto& entry : fs::directory_iterator(folder + "/checkpoints"))

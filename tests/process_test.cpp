@@ -394,7 +394,9 @@ TEST_F(RealProgram, FailedWriteLeavesThePreviousCheckpoint) {
     ::setrlimit(RLIMIT_FSIZE, &limit);
   };
   for (const Process::Setup& setup : {Process::Setup(full_disk), Process::Setup(limited_files)}) {
-    const Ended ended = run(resume_words(out, 14), setup);
+    auto words = resume_words(out, 14);
+    words.insert(words.end(), {"--train.sample_every", "0"});  // their files would be the first to fail
+    const Ended ended = run(words, setup);
     EXPECT_EQ(ended.code, 1) << ended.signal << ended.output;
     EXPECT_THAT(ended.output, HasSubstr("step_00000012.safetensors] "));
     EXPECT_THAT(ended.output, HasSubstr("what was there before is still there"));
