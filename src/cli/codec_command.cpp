@@ -30,7 +30,8 @@ struct Recording {
   at::Tensor wave;  // [1, samples] at the codec's rate
 };
 
-std::vector<Recording> read_recordings(const std::string& from, const SoundStreamImpl& codec, double max_seconds) {
+std::vector<Recording> read_recordings(const std::string& from, const SoundStreamImpl& codec,
+                                       double max_seconds) {
   std::vector<Recording> recordings;
   int64_t skipped = 0;
   for (const ManifestEntry& entry : load_entries(from)) {
@@ -93,9 +94,10 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-void print_comparison(const LoadedCodec& codec, const Figures& before, const Figures& after, size_t recordings) {
-  fmt::print("\n{} ({} weights, step {}) on {} recordings: {:.2f} kbit/s, {:.0f} frames a second\n\n", codec.path,
-             codec.averaged ? "averaged" : "online", codec.step, recordings,
+void print_comparison(const LoadedCodec& codec, const Figures& before, const Figures& after,
+                      size_t recordings) {
+  fmt::print("\n{} ({} weights, step {}) on {} recordings: {:.2f} kbit/s, {:.0f} frames a second\n\n",
+             codec.path, codec.averaged ? "averaged" : "online", codec.step, recordings,
              codec.model->bits_per_second() / 1000, codec.model->frames_per_second());
   TextTable table({"", "untrained", "trained", "better is"});
   const auto row = [&](const char* name, double a, double b, const char* better) {
@@ -153,7 +155,8 @@ int codec_command(const std::vector<std::string>& args) {
     fmt::print("{}\n", usage);
     return 0;
   }
-  if (args.front() != "eval") throw UsageError(fmt::format("`codec {}` is not known; there is: {}", args.front(), usage));
+  if (args.front() != "eval")
+    throw UsageError(fmt::format("`codec {}` is not known; there is: {}", args.front(), usage));
   return eval_command({args.begin() + 1, args.end()});
 }
 

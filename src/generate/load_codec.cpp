@@ -17,7 +17,8 @@ namespace {
 FoundCheckpoint find_checkpoint(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return {path, load_checkpoint(path)};
   auto found = latest_usable(path, [](const std::string&) {});
-  require(found.has_value(), "[codec] {} has no usable checkpoint; give a run folder or a .safetensors file", path);
+  require(found.has_value(), "[codec] {} has no usable checkpoint; give a run folder or a .safetensors file",
+          path);
   return std::move(*found);
 }
 
@@ -56,8 +57,8 @@ LoadedCodec load_codec(const std::string& run_or_checkpoint, Weights weights) {
     const bool take_average = weights == Weights::best && average != tensors.end();
     require(take_average || online != tensors.end(), "[codec] {} lacks model.codec.{}", found.path, name);
     const at::Tensor& stored = take_average ? average->second : online->second;
-    require(stored.sizes() == tensor.sizes(), "[codec] {} of {} has another shape than its configuration says", name,
-            found.path);
+    require(stored.sizes() == tensor.sizes(),
+            "[codec] {} of {} has another shape than its configuration says", name, found.path);
     tensor.copy_(stored);
     loaded.averaged |= take_average;
   };

@@ -1,5 +1,5 @@
-// One binary for every x86-64 machine: functions with this mark are compiled for several instruction sets, and the
-// best one that the machine has is taken at start. Elsewhere they are plain functions.
+// One binary for every x86-64 machine: functions with this mark are compiled for several instruction sets,
+// and the best one that the machine has is taken at start. Elsewhere they are plain functions.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

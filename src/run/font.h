@@ -1,5 +1,5 @@
-// A small bitmap font for pictures: 5 x 9 dots, the last two rows below the baseline; rows from the top, the leftmost
-// dot in bit 4. Space to tilde.
+// A small bitmap font for pictures: 5 x 9 dots, the last two rows below the baseline; rows from the top, the
+// leftmost dot in bit 4. Space to tilde.
 #pragma once
 
 #include <array>

@@ -52,8 +52,7 @@ bool smooth_dot(size_t glyph, int x2, int y2) {
 }
 
 // `rotated`: reads from bottom to top; (x, y) is then the lower left corner of the turned text.
-void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale, Rgb colour,
-                 bool rotated) {
+void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale, Rgb colour, bool rotated) {
   int pen = 0;
   for (const char c : text) {
     if ((static_cast<unsigned char>(c) & 0xc0) == 0x80) continue;  // the rest of a UTF-8 character
@@ -83,8 +82,7 @@ void draw_glyphs(Image& image, int x, int y, const std::string& text, int scale,
 
 enum class Align { left, centre, right };
 
-void label(Image& image, int x, int y, const std::string& text, int scale, Align align,
-           Rgb colour = kInk) {
+void label(Image& image, int x, int y, const std::string& text, int scale, Align align, Rgb colour = kInk) {
   const int width = text_width(text, scale);
   draw_text(image,
             align == Align::left    ? x
@@ -234,13 +232,13 @@ Rgb viridis(double position) {
 
 Rgb series_colour(size_t index) {
   constexpr std::array<Rgb, 8> kColours{{{0, 114, 178},
-                                            {213, 94, 0},
-                                            {0, 158, 115},
-                                            {204, 121, 167},
-                                            {86, 180, 233},
-                                            {230, 159, 0},
-                                            {90, 90, 90},
-                                            {120, 60, 160}}};
+                                         {213, 94, 0},
+                                         {0, 158, 115},
+                                         {204, 121, 167},
+                                         {86, 180, 233},
+                                         {230, 159, 0},
+                                         {90, 90, 90},
+                                         {120, 60, 160}}};
   return kColours[index % kColours.size()];
 }
 

@@ -125,11 +125,18 @@ RunResult Trainer::run(const std::atomic<bool>& stop) {
                 health_.bad_in_a_row(), health_.last_reason()));
       continue;
     }
-    if (due(config_.validate_every))
-      for (const ValidationReport& validation : validate()) reporter_->validation(validation);
-    if (due(config_.sample_every)) write_samples();
+    // The checkpoint comes first: whatever happens while validating or sampling, this step is safe.
     save_pending_ |= due(config_.save_every);
     if (save_pending_ && !health_.in_bad_streak() && parts_.folder && main_rank()) save();
+    if (due(config_.validate_every))
+      for (const ValidationReport& validation : validate()) reporter_->validation(validation);
+    if (due(config_.sample_every)) {
+      try {
+        write_samples();
+      } catch (const Error& error) {  // a full disk must not end a run that can still learn
+        reporter_->warning(fmt::format("no samples at step {}: {}", step_, error.what()));
+      }
+    }
   }
   return finish(Outcome::finished, fmt::format("finished after step {}", step_));
 }
