@@ -1,0 +1,63 @@
+// Text to ids. Id 0 is padding and 1 ends a text, for all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace melete {
+
+constexpr int64_t kTextPad = 0, kTextEnd = 1;
+
+class TextTokenizer {
+ public:
+  virtual ~TextTokenizer() = default;
+
+  virtual std::string kind() const = 0;                                  // "bytes", "sentencepiece"
+  virtual int64_t vocabulary() const = 0;                                // ids are 0 .. vocabulary - 1
+  virtual const std::string& identity() const = 0;                       // hash of what decides the ids
+  virtual std::vector<int64_t> pieces(std::string_view text) const = 0;  // without padding and end
+  virtual std::string text(const std::vector<int64_t>& ids) const = 0;   // padding and end are left out
+
+  // pieces() and the end, at most max_tokens of them with the end kept.
+  std::vector<int64_t> encode(std::string_view text, int64_t max_tokens = 256) const;
+};
+
+// UTF-8 bytes, two added to each: needs no file and knows every language.
+class ByteTokenizer final : public TextTokenizer {
+ public:
+  ByteTokenizer();
+  std::string kind() const override { return "bytes"; }
+  int64_t vocabulary() const override { return 258; }
+  const std::string& identity() const override { return identity_; }
+  std::vector<int64_t> pieces(std::string_view text) const override;
+  std::string text(const std::vector<int64_t>& ids) const override;
+
+ private:
+  std::string identity_;
+};
+
+// A SentencePiece model whose padding and end are ids 0 and 1, as in T5's spiece.model.
+class SentencePieceTokenizer final : public TextTokenizer {
+ public:
+  explicit SentencePieceTokenizer(const std::string& model_path);
+  // From the bytes of a model file; `where` goes into messages.
+  SentencePieceTokenizer(std::string model_bytes, const std::string& where);
+  ~SentencePieceTokenizer() override;
+
+  std::string kind() const override { return "sentencepiece"; }
+  int64_t vocabulary() const override;
+  const std::string& identity() const override { return identity_; }
+  std::vector<int64_t> pieces(std::string_view text) const override;
+  std::string text(const std::vector<int64_t>& ids) const override;
+  const std::string& model_bytes() const { return bytes_; }
+
+ private:
+  struct Processor;
+  std::unique_ptr<Processor> processor_;
+  std::string bytes_, identity_;
+};
+
+}  // namespace melete
