@@ -1,14 +1,8 @@
 #include "io/base/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
+#include "io/base/mapped_file.h"
 
 namespace melete {
 
@@ -49,14 +44,6 @@ const DTypeRow& row_of(DType dtype) {
   for (const DTypeRow& row : kDTypes)
     if (row.dtype == dtype) return row;
   fail("[safetensors] unknown element type {}", static_cast<int>(dtype));
-}
-
-// Text from a hostile file in a one-line message: short, and printable.
-std::string shown(std::string_view text) {
-  std::string result;
-  for (const char c : text.substr(0, 80)) result += (c >= ' ' && c != '\x7f') ? c : '?';
-  if (text.size() > 80) result += "...";
-  return result;
 }
 
 // The number of bytes of a tensor, or nothing when it does not fit into 63 bits.
@@ -96,7 +83,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
       else
         seen_metadata_ = true;
     } else {
-      bad("has an object where none belongs (in '{}')", shown(key_));
+      bad("has an object where none belongs (in '{}')", printable(key_));
     }
     return true;
   }
@@ -104,7 +91,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     if (level_ == Level::tensor) {
       const Entry& entry = entries_.back();
       if (!entry.dtype || !entry.shape || !entry.offsets)
-        bad("lacks dtype, shape or data_offsets for tensor '{}'", shown(entry.name));
+        bad("lacks dtype, shape or data_offsets for tensor '{}'", printable(entry.name));
     }
     level_ = level_ == Level::root ? Level::outside : Level::root;
     return true;
@@ -114,12 +101,12 @@ class HeaderReader : public nlohmann::json_sax<json> {
     return true;
   }
   bool start_array(std::size_t) override {
-    if (level_ != Level::tensor) bad("has a list where none belongs (in '{}')", shown(key_));
+    if (level_ != Level::tensor) bad("has a list where none belongs (in '{}')", printable(key_));
     Entry& entry = entries_.back();
     std::optional<std::vector<int64_t>>& list = key_ == "shape" ? entry.shape : entry.offsets;
     if (key_ != "shape" && key_ != "data_offsets")
-      bad("has an unknown field '{}' in tensor '{}'", shown(key_), shown(entry.name));
-    if (list) bad("repeats '{}' in tensor '{}'", shown(key_), shown(entry.name));
+      bad("has an unknown field '{}' in tensor '{}'", printable(key_), printable(entry.name));
+    if (list) bad("repeats '{}' in tensor '{}'", printable(key_), printable(entry.name));
     list.emplace();
     list_ = &*list;
     level_ = Level::list;
@@ -127,37 +114,37 @@ class HeaderReader : public nlohmann::json_sax<json> {
   }
   bool end_array() override {
     if (key_ == "data_offsets" && list_->size() != 2)
-      bad("needs two data_offsets for tensor '{}', got {}", shown(entries_.back().name), list_->size());
+      bad("needs two data_offsets for tensor '{}', got {}", printable(entries_.back().name), list_->size());
     level_ = Level::tensor;
     return true;
   }
   bool string(std::string& text) override {
     if (level_ == Level::metadata) {
-      if (!metadata_.emplace(key_, text).second) bad("repeats the metadata key '{}'", shown(key_));
+      if (!metadata_.emplace(key_, text).second) bad("repeats the metadata key '{}'", printable(key_));
       return true;
     }
     if (level_ != Level::tensor || key_ != "dtype") return misplaced("text");
     Entry& entry = entries_.back();
-    if (entry.dtype) bad("repeats 'dtype' in tensor '{}'", shown(entry.name));
+    if (entry.dtype) bad("repeats 'dtype' in tensor '{}'", printable(entry.name));
     for (const DTypeRow& row : kDTypes)
       if (row.name == text) entry.dtype = row.dtype;
     if (!entry.dtype)
       bad("has element type '{}' for tensor '{}', which is not one of F64 F32 F16 BF16 I64 I32 I16 I8 U8 "
           "BOOL",
-          shown(text), shown(entry.name));
+          printable(text), printable(entry.name));
     return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
     if (level_ != Level::list) return misplaced("a number");
     if (value > static_cast<uint64_t>(INT64_MAX))
-      bad("has a number in tensor '{}' that is too large: {}", shown(entries_.back().name), value);
+      bad("has a number in tensor '{}' that is too large: {}", printable(entries_.back().name), value);
     if (list_->size() >= kRankLimit) bad("has more than {} dimensions in a tensor", kRankLimit);
     list_->push_back(static_cast<int64_t>(value));
     return true;
   }
   bool number_integer(number_integer_t value) override {
     if (level_ == Level::list)
-      bad("has a negative number in tensor '{}': {}", shown(entries_.back().name), value);
+      bad("has a negative number in tensor '{}': {}", printable(entries_.back().name), value);
     return misplaced("a number");
   }
   bool number_float(number_float_t, const string_t&) override { return misplaced("a fraction"); }
@@ -176,7 +163,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
     fail("[{}] not a sound safetensors file: the header {}", where_,
          fmt::format(format, std::forward<Args>(args)...));
   }
-  bool misplaced(const char* what) { bad("has {} where it does not belong (in '{}')", what, shown(key_)); }
+  bool misplaced(const char* what) {
+    bad("has {} where it does not belong (in '{}')", what, printable(key_));
+  }
 
   std::string where_, key_;
   std::vector<Entry>& entries_;
@@ -229,21 +218,23 @@ void parse_safetensors(std::span<const std::byte> file, const std::string& where
   std::set<std::string_view> names;
   for (const Entry* at : by_offset) {
     const Entry& entry = *at;
-    require(names.insert(entry.name).second, "[{}] two tensors are called '{}'", where, shown(entry.name));
+    require(names.insert(entry.name).second, "[{}] two tensors are called '{}'", where,
+            printable(entry.name));
     const uint64_t begin = static_cast<uint64_t>((*entry.offsets)[0]);
     const uint64_t end = static_cast<uint64_t>((*entry.offsets)[1]);
-    require(begin <= end, "[{}] tensor '{}' ends ({}) before it begins ({})", where, shown(entry.name), end,
-            begin);
+    require(begin <= end, "[{}] tensor '{}' ends ({}) before it begins ({})", where, printable(entry.name),
+            end, begin);
     require(end <= data.size(), "[{}] truncated: tensor '{}' ends at byte {} of the data, the file has {}",
-            where, shown(entry.name), end, data.size());
-    require(begin == position, "[{}] tensor '{}' {} (begins at {}, expected {})", where, shown(entry.name),
-            begin < position ? "overlaps another" : "has a hole before it", begin, position);
+            where, printable(entry.name), end, data.size());
+    require(begin == position, "[{}] tensor '{}' {} (begins at {}, expected {})", where,
+            printable(entry.name), begin < position ? "overlaps another" : "has a hole before it", begin,
+            position);
     const std::optional<uint64_t> needed = bytes_needed(*entry.dtype, *entry.shape);
     require(needed.has_value(), "[{}] tensor '{}' has a shape too large for any machine", where,
-            shown(entry.name));
+            printable(entry.name));
     require(*needed == end - begin,
             "[{}] tensor '{}' needs {} bytes by its shape and type, its offsets give {}", where,
-            shown(entry.name), *needed, end - begin);
+            printable(entry.name), *needed, end - begin);
     tensors.push_back({entry.name, *entry.dtype, *entry.shape, data.subspan(begin, end - begin)});
     position = end;
   }
@@ -252,22 +243,9 @@ void parse_safetensors(std::span<const std::byte> file, const std::string& where
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  require(descriptor >= 0, "[{}] cannot be opened: {}", path, std::strerror(errno));
-  struct stat status;
-  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-  const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
-  void* address = MAP_FAILED;
-  if (size > 0)
-    address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
-  const int reason = errno;
-  ::close(descriptor);
-  require(regular, "[{}] expected a safetensors file, got something that is not a regular file", path);
-  require(size > 0, "[{}] truncated: the file is empty", path);
-  require(address != MAP_FAILED, "[{}] cannot be mapped into memory: {}", path, std::strerror(reason));
-  mapping_ = std::shared_ptr<void>(address, [size](void* start) { ::munmap(start, size); });
-
-  parse_safetensors({static_cast<const std::byte*>(address), size}, path, tensors_, metadata_);
+  const MappedFile file(path);
+  mapping_ = file.owner;
+  parse_safetensors(file.bytes, path, tensors_, metadata_);
   for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
