@@ -17,6 +17,10 @@ struct Batch {
   std::vector<at::Tensor> waves;    // one a rate: [batch, samples] float32
   std::vector<at::Tensor> lengths;  // one a rate: [batch] int64, samples that come from the recording
   std::vector<std::string> texts, paths;
+  // What frozen tokenizers made of the waves, or what token shards hold; undefined where a task needs none.
+  at::Tensor semantic;       // int64 [batch, tokens], -1 is padding
+  at::Tensor acoustic;       // int64 [batch, frames, quantizers], -1 is padding
+  at::Tensor text_features;  // [batch, length, dim], zero rows are padding
   int64_t number = 0;
 
   at::Tensor wave() const { return waves.front(); }

@@ -295,12 +295,15 @@ std::vector<NamedPair> soundstream_pairs(torch::nn::Module& module, const std::s
   return pairs;
 }
 
-void load_soundstream(SoundStreamGan& model, const TensorMap& state_dict) {
+namespace {
+
+void load(SoundStreamGan& model, const TensorMap& state_dict, bool discriminators) {
   const at::NoGradGuard no_grad;
   const SoundStreamGanConfig& config = model->config();
   std::set<std::string> used;
   for (const NamedPair& pair : soundstream_pairs(*model, "", config)) {
     const auto found = state_dict.find(pair.theirs);
+    if (!discriminators && found == state_dict.end() && pair.ours.starts_with("discriminators.")) continue;
     require(found != state_dict.end(), "[audiolm-pytorch] the file has no `{}` (ours: `{}`)", pair.theirs,
             pair.ours);
     // Their codebooks have a leading dimension of one.
@@ -312,6 +315,16 @@ void load_soundstream(SoundStreamGan& model, const TensorMap& state_dict) {
   for (const auto& [name, tensor] : state_dict)
     require(used.count(name) || derived(name, config.codec),
             "[audiolm-pytorch] `{}` has no place in this model", name);
+}
+
+}  // namespace
+
+void load_soundstream(SoundStreamGan& model, const TensorMap& state_dict) {
+  load(model, state_dict, true);
+}
+
+void load_codec_weights(SoundStreamGan& model, const TensorMap& state_dict) {
+  load(model, state_dict, false);
 }
 
 }  // namespace melete::audiolm_pytorch

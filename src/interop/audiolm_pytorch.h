@@ -33,5 +33,7 @@ std::vector<NamedPair> soundstream_pairs(torch::nn::Module& module, const std::s
 
 // Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them.
 void load_soundstream(SoundStreamGan& model, const TensorMap& state_dict);
+// The same for a state_dict that may lack the discriminators.
+void load_codec_weights(SoundStreamGan& model, const TensorMap& state_dict);
 
 }  // namespace melete::audiolm_pytorch

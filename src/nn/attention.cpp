@@ -2,14 +2,43 @@
 
 #include <limits>
 
+#include "core/autocast.h"
+#include "nn/feed_forward.h"
+
 namespace melete {
+
+namespace {
+
+constexpr float kUnseen = -std::numeric_limits<float>::max();
+
+}  // namespace
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                   const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& hidden) {
   at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
   if (bias) scores = scores + *bias;
-  if (hidden) scores = scores.masked_fill(*hidden, -std::numeric_limits<float>::max());
+  if (hidden) scores = scores.masked_fill(*hidden, kUnseen);
   return at::matmul(at::softmax(scores, -1).to(v.scalar_type()), v);
+}
+
+// Heads share their keys, so queries of all heads are rows of one product: nothing is transposed or copied.
+at::Tensor attend_shared(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const SharedAttention& how) {
+  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
+  const at::Tensor rows = q.reshape({batch, queries * heads, q.size(3)});
+  const at::Tensor columns = k.transpose(1, 2);
+  at::Tensor scores;
+  if (autocast_type(q.device().type(), at::kFloat) == at::kFloat) {
+    const bool biased = how.bias.defined();
+    scores = at::baddbmm(biased ? how.bias.reshape({1, queries * heads, keys}) : rows.new_zeros({1, 1, 1}),
+                         rows, columns, biased ? 1 : 0, how.scale);
+  } else {
+    scores = at::bmm(rows * how.scale, columns).to(at::kFloat);  // the softmax stays in float32
+    if (how.bias.defined()) scores = scores + how.bias.reshape({1, queries * heads, keys});
+  }
+  if (how.hidden.defined()) scores.masked_fill_(how.hidden.unsqueeze(1), kUnseen);
+  const at::Tensor weights = dropout(at::softmax(scores, -1), how.dropout, how.draws);
+  return at::bmm(weights.to(v.scalar_type()), v).view({batch, queries, heads * v.size(2)});
 }
 
 }  // namespace melete

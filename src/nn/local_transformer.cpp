@@ -2,7 +2,6 @@
 
 #include <torch/nn/functional.h>
 
-#include "nn/activation.h"
 #include "nn/attention.h"
 
 namespace melete {
@@ -13,10 +12,6 @@ constexpr double kScoreScale = 8;  // queries and keys have unit length, so scor
 
 at::Tensor unit_length(const at::Tensor& x) {
   return torch::nn::functional::normalize(x, torch::nn::functional::NormalizeFuncOptions().dim(-1));
-}
-
-torch::nn::Linear linear(int64_t in, int64_t out, bool bias) {
-  return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias));
 }
 
 // Every window beside the one before it: [rows, windows, window, dim] -> [rows, windows, 2 * window, dim].
@@ -112,23 +107,12 @@ at::Tensor LocalAttentionImpl::forward(const at::Tensor& x, const at::Tensor& bi
   return output((seen * gates).transpose(1, 2).reshape({batch, frames, heads * config_.head_dim}));
 }
 
-FeedForwardImpl::FeedForwardImpl(int64_t dim, double multiplier) {
-  const auto inner = static_cast<int64_t>(static_cast<double>(dim) * multiplier * 2 / 3);
-  norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim})));
-  input = register_module("input", linear(dim, 2 * inner, false));
-  output = register_module("output", linear(inner, dim, false));
-}
-
-at::Tensor FeedForwardImpl::forward(const at::Tensor& x) {
-  return output(gated_gelu(input(norm(x))));
-}
-
 LocalTransformerImpl::LocalTransformerImpl(const LocalTransformerConfig& config) : window_(config.window) {
   if (config.dynamic_position_bias)
     position_bias = register_module("position_bias", DynamicPositionBias(config.dim / 2, config.heads));
   for (int64_t i = 0; i < config.depth; ++i) {
     attention->push_back(LocalAttention(config));
-    feed_forward->push_back(FeedForward(config.dim));
+    feed_forward->push_back(FeedForward(FeedForwardConfig{config.dim}));
   }
   register_module("attention", attention);
   register_module("feed_forward", feed_forward);

@@ -9,6 +9,8 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
+#include "nn/feed_forward.h"
+
 namespace melete {
 
 struct LocalTransformerConfig {
@@ -45,15 +47,6 @@ struct LocalAttentionImpl : torch::nn::Module {
   LocalTransformerConfig config_;
 };
 TORCH_MODULE(LocalAttention);
-
-struct FeedForwardImpl : torch::nn::Module {
-  explicit FeedForwardImpl(int64_t dim, double multiplier = 4);
-  at::Tensor forward(const at::Tensor& x);
-
-  torch::nn::LayerNorm norm{nullptr};
-  torch::nn::Linear input{nullptr}, output{nullptr};
-};
-TORCH_MODULE(FeedForward);
 
 struct LocalTransformerImpl : torch::nn::Module {
   explicit LocalTransformerImpl(const LocalTransformerConfig& config);

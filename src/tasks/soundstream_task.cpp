@@ -16,13 +16,6 @@ namespace {
 
 constexpr int64_t kSamplesShown = 4;
 
-NamedTensors parameters_of(const torch::nn::Module& module, const std::string& prefix) {
-  NamedTensors parameters;
-  for (const auto& item : module.named_parameters())
-    parameters.emplace_back(prefix + item.key(), item.value());
-  return parameters;
-}
-
 // Mean over the stages that were in use. codes [groups, batch, frames, quantizers]
 void add_code_use(NamedTensors& named, const at::Tensor& codes, int64_t codebook_size) {
   std::vector<at::Tensor> perplexities, shares;
@@ -39,12 +32,6 @@ void add_code_use(NamedTensors& named, const at::Tensor& codes, int64_t codebook
 }
 
 }  // namespace
-
-void describe(Schema& s, PhaseConfig& c) {
-  s.section("optimiser", c.optimiser, "how the weights move");
-  s.section("schedule", c.schedule, "learning rate over the run");
-  s.option("clip_norm", c.clip_norm, "longest gradient; 0: no limit").at_least(0);
-}
 
 SoundStreamTaskConfig::SoundStreamTaskConfig() {
   generator.schedule.warmup_steps = 1000;
@@ -66,23 +53,15 @@ SoundStreamTask::SoundStreamTask(const SoundStreamTaskConfig& config, nlohmann::
 
 std::vector<Phase> SoundStreamTask::phases() {
   auto& discriminators = *gan_->discriminators;
-  Phase generator;
-  generator.name = "generator";
+  Phase generator = make_phase("generator", config_.generator);
   generator.groups = {{"codec", parameters_of(*gan_->codec, "codec.")}};
-  generator.optimiser = config_.generator.optimiser;
-  generator.schedule = config_.generator.schedule;
-  generator.clip_norm = config_.generator.clip_norm;
   generator.loss = [this](const Batch& batch, const StepContext& context) {
     return generator_losses(batch, context);
   };
 
-  Phase discriminator;
-  discriminator.name = "discriminator";
+  Phase discriminator = make_phase("discriminator", config_.discriminator);
   discriminator.groups = {{"scales", parameters_of(*discriminators.scales, "discriminators.scales.")},
                           {"stft", parameters_of(*discriminators.stft, "discriminators.stft.")}};
-  discriminator.optimiser = config_.discriminator.optimiser;
-  discriminator.schedule = config_.discriminator.schedule;
-  discriminator.clip_norm = config_.discriminator.clip_norm;
   discriminator.new_batches = config_.own_discriminator_batches;
   discriminator.loss = [this](const Batch& batch, const StepContext& context) {
     return discriminator_losses(batch, context);

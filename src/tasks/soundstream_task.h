@@ -7,16 +7,9 @@
 
 #include "config/schema.h"
 #include "models/soundstream_gan.h"
-#include "train/task.h"
+#include "tasks/phase_config.h"
 
 namespace melete {
-
-struct PhaseConfig {
-  OptimiserConfig optimiser;
-  ScheduleConfig schedule;
-  double clip_norm = 0;  // 0: none
-};
-void describe(Schema& schema, PhaseConfig& config);
 
 struct SoundStreamTaskConfig {
   SoundStreamGanConfig model;

@@ -96,6 +96,10 @@ ReplayDraws::ReplayDraws(const Case& recorded, const std::string& prefix, int64_
     if (key.ends_with("quantize_dropout_index")) {
       if (tensor.numel() > 0)
         dropout_index_ = tensor.flatten()[std::min(step, tensor.numel() - 1)].item<int64_t>();
+    } else if (key.find("forgetful_mask") != std::string::npos) {
+      floats_.push_back(tensor.logical_not().to(at::kFloat));  // what is hidden has the largest draws
+    } else if (key.find("cond_keep_mask") != std::string::npos) {
+      floats_.push_back(tensor.logical_not().to(at::kFloat));  // what is kept has the smallest
     } else if (tensor.scalar_type() == at::kLong) {
       rows_.push_back(tensor);
     } else {

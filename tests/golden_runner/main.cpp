@@ -22,17 +22,8 @@ namespace {
 const std::set<std::string> kSystemsLeftOut = {"muse", "musiclm", "spear-tts", "voicebox"};
 const std::set<std::string> kKindsLeftOut = {
     "AudioLM",
-    "SemanticTransformer",
-    "SemanticTransformerWrapper",
-    "SemanticTransformerWrapper.generate",
     "SemanticTransformerTrainer",
-    "CoarseTransformer",
-    "CoarseTransformerWrapper",
-    "CoarseTransformerWrapper.generate",
     "CoarseTransformerTrainer",
-    "FineTransformer",
-    "FineTransformerWrapper",
-    "FineTransformerWrapper.generate",
     "FineTransformerTrainer",
     "T5EncoderModel",
     "EncodecModel / EncodecWrapper",

@@ -1,0 +1,81 @@
+#include "generate/sampling.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "core/base/random.h"
+
+namespace melete {
+
+namespace {
+
+constexpr double kSmall = 1e-20;
+constexpr double kGreedyTemperature = 1e-10;
+
+}  // namespace
+
+void describe(Schema& s, SamplingConfig& c) {
+  s.option("temperature", c.temperature, "below 1: safer, above: wilder; 0: always the likeliest")
+      .at_least(0);
+  s.option("top_k", c.top_k, "only the k likeliest tokens; 0: as `filter` says").at_least(0);
+  s.option("top_p", c.top_p, "of those, the likeliest whose probabilities reach this sum")
+      .at_least(0)
+      .at_most(1);
+  s.option("filter", c.filter, "share of the vocabulary that is never taken, where top_k is 0")
+      .at_least(0)
+      .at_most(1);
+  s.option("guidance", c.guidance, "strength of the condition; 1: no guidance").at_least(0);
+}
+
+at::Tensor sample(const at::Tensor& logits, const SamplingConfig& config, Draws& draws) {
+  const int64_t classes = logits.size(1);
+  const auto share = static_cast<int64_t>((1 - config.filter) * static_cast<double>(classes));
+  const int64_t k = std::clamp<int64_t>(config.top_k > 0 ? config.top_k : share, 1, classes);
+  auto [values, ids] = logits.topk(k, -1);  // sorted, likeliest first
+  const double temperature = std::max(config.temperature, kGreedyTemperature);
+  if (config.top_p < 1) {
+    const at::Tensor probabilities = at::softmax(values / temperature, -1);
+    const at::Tensor before = probabilities.cumsum(-1) - probabilities;
+    at::Tensor surplus = before.ge(config.top_p);
+    surplus.select(1, 0).fill_(false);  // one token is always left
+    values = values.masked_fill(surplus, -std::numeric_limits<float>::infinity());
+  }
+  const at::Tensor noise = draws.uniform("gumbel", logits.sizes()).to(logits.device()).gather(1, ids);
+  const at::Tensor gumbel = noise.add(kSmall).log_().neg_().add_(kSmall).log_().neg_();
+  const at::Tensor best = (values / temperature + gumbel).argmax(-1, true);
+  return ids.gather(1, best).squeeze(1);
+}
+
+RowDraws::RowDraws(uint64_t seed, std::string_view purpose, int64_t rows, int64_t first_row) {
+  for (int64_t row = 0; row < rows; ++row)
+    rows_.emplace_back(random_key(seed, purpose, {static_cast<uint64_t>(first_row + row)}));
+}
+
+template <class Draw>
+at::Tensor RowDraws::by_row(at::IntArrayRef shape, Draw draw) {
+  require(!shape.empty() && shape[0] == static_cast<int64_t>(rows_.size()),
+          "[sampling] draws for {} rows were asked of {}", shape.empty() ? 0 : shape[0], rows_.size());
+  std::vector<at::Tensor> parts;
+  for (SeededDraws& row : rows_) parts.push_back(draw(row));
+  return at::stack(parts);
+}
+
+int64_t RowDraws::integer(std::string_view what, int64_t low, int64_t high) {
+  return rows_.front().integer(what, low, high);
+}
+
+at::Tensor RowDraws::rows(std::string_view what, int64_t population, int64_t count) {
+  return rows_.front().rows(what, population, count);
+}
+
+at::Tensor RowDraws::uniform(std::string_view what, at::IntArrayRef shape) {
+  return by_row(shape, [&](SeededDraws& row) { return row.uniform(what, shape.slice(1)); });
+}
+
+at::Tensor RowDraws::normal(std::string_view what, at::IntArrayRef shape) {
+  return by_row(shape, [&](SeededDraws& row) { return row.normal(what, shape.slice(1)); });
+}
+
+}  // namespace melete

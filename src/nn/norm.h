@@ -1,0 +1,17 @@
+// Layer normalisation with a gain, and with a shift where the model has one.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace melete {
+
+struct NormImpl : torch::nn::Module {
+  explicit NormImpl(int64_t dim, bool shift = true);
+  at::Tensor forward(const at::Tensor& x);  // over the last dimension
+
+  at::Tensor weight, bias;  // [dim]; bias is undefined without a shift
+};
+TORCH_MODULE(Norm);
+
+}  // namespace melete

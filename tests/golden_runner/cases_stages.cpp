@@ -1,0 +1,337 @@
+// AudioLM's transformers: logits with gradients, losses of their training wrappers, generation.
+#include <torch/autograd.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "generate/stages.h"
+#include "golden.h"
+#include "interop/audiolm_stages.h"
+#include "models/stage_losses.h"
+
+namespace melete::golden {
+
+namespace {
+
+using nlohmann::ordered_json;
+using namespace audiolm_pytorch;
+
+// Weights of the transformer alone: those of a codec in the same file are left out.
+TensorMap own_weights(const Case& c) {
+  TensorMap weights;
+  for (const auto& [name, tensor] : c.weights)
+    if (!name.starts_with("codec.")) weights[name] = tensor;
+  return weights;
+}
+
+// The width of text embeddings where the arguments do not say it: that of the recorded projection.
+int64_t text_dim(const Case& c) {
+  const auto found = c.weights.find("proj_text_embed.weight");
+  return found == c.weights.end() ? 24 : found->second.size(1);
+}
+
+template <class Model, class Config>
+Model build(const Case& c, Config config, const ordered_json& arguments) {
+  Model model(config(arguments, text_dim(c)));
+  load_stage(*model, own_weights(c));
+  model->train(c.json.value("mode", "eval") == "train");
+  return model;
+}
+
+// Through text= their models mask padding and drop conditions; with text_embeds= only the coarse one does.
+Condition condition(const Case& c, bool coarse) {
+  if (c.has("in.text_embeds_from_t5")) return masked_condition(c.in("text_embeds_from_t5"));
+  if (!c.has("in.text_embeds")) return {};
+  const bool as_text = coarse || c.says("came through text=");
+  return as_text ? masked_condition(c.in("text_embeds")) : Condition{c.in("text_embeds"), {}};
+}
+
+using NamedLogits = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Scale 1 is one pass; another is a pass with and one without condition.
+template <class Forward>
+NamedLogits guided(double scale, StagePass pass, bool conditioned, Forward forward) {
+  NamedLogits with = forward(pass);
+  if (scale == 1 || !conditioned) return with;
+  pass.condition_drop = 1;
+  const NamedLogits without = forward(pass);
+  for (size_t i = 0; i < with.size(); ++i)
+    with[i].second = without[i].second + (with[i].second - without[i].second) * scale;
+  return with;
+}
+
+template <class Forward>
+void check_logits(const Case& c, Checker& check, StageImpl& stage, StagePass pass, Forward forward) {
+  const NamedLogits logits = forward(pass);
+  at::Tensor loss;
+  for (const auto& [name, value] : logits) {
+    check.close(name, value, c.out(name));
+    const at::Tensor part = at::log_softmax(value, -1).select(-1, 1).mean() + 0.01 * value.square().mean();
+    loss = loss.defined() ? loss + part : part;
+  }
+  check.close("loss", loss, c.out("loss"));
+  loss.backward();
+  for (const auto& pair : stage_pairs(stage))
+    if (c.has("grad." + pair.theirs))
+      check.gradient("grad." + pair.theirs, pair.tensor.grad(), c.get("grad." + pair.theirs));
+
+  const at::NoGradGuard no_grad;
+  const std::string tag = "cond_scale_";
+  for (const auto& [key, about] : c.json.at("outputs").items()) {
+    const std::string name = key.substr(4);  // without "out."
+    if (!name.starts_with(tag)) continue;
+    const auto dot = name.rfind('.');
+    const double scale = std::stod(name.substr(tag.size(), dot - tag.size()));
+    bool found = false;
+    for (const auto& [label, value] : guided(scale, pass, stage.stage().conditioned(), forward))
+      if (label == name.substr(dot + 1)) {
+        check.close(name, value, c.out(name));
+        found = true;
+      }
+    if (!found) check.fail("nothing here makes " + name);
+  }
+}
+
+at::Tensor attention_mask(const Case& c, bool with_start) {
+  if (!c.has("in.self_attn_mask")) return {};
+  const at::Tensor mask = c.in("self_attn_mask");
+  return with_start ? at::constant_pad_nd(mask, {1, 0}, 1) : mask;
+}
+
+void check_semantic(const Case& c, Checker& check) {
+  auto model = build<SemanticTransformer>(c, semantic_config, c.config);
+  StagePass pass;
+  pass.condition = condition(c, false);
+  pass.seen = attention_mask(c, true);
+  check_logits(c, check, *model, pass, [&](const StagePass& p) {
+    return NamedLogits{{"logits", model(c.in("ids"), p)}};
+  });
+}
+
+void check_coarse(const Case& c, Checker& check) {
+  auto model = build<CoarseTransformer>(c, coarse_config, c.config);
+  StagePass pass;
+  pass.condition = condition(c, true);
+  pass.seen = attention_mask(c, false);
+  check_logits(c, check, *model, pass, [&](const StagePass& p) {
+    const CoarseLogits logits =
+        model(c.in("semantic_token_ids").flatten(1), c.in("coarse_token_ids").flatten(1), p);
+    NamedLogits result;
+    if (logits.semantic.defined()) result.emplace_back("semantic_logits", logits.semantic);
+    result.emplace_back("coarse_logits", logits.coarse);
+    return result;
+  });
+}
+
+void check_fine(const Case& c, Checker& check) {
+  auto model = build<FineTransformer>(c, fine_config, c.config);
+  StagePass pass;
+  pass.condition = condition(c, false);
+  pass.seen = attention_mask(c, false);
+  check_logits(c, check, *model, pass, [&](const StagePass& p) {
+    const FineLogits logits =
+        model(c.in("coarse_token_ids").flatten(1), c.in("fine_token_ids").flatten(1), p);
+    NamedLogits result;
+    if (logits.coarse.defined()) result.emplace_back("coarse_logits", logits.coarse);
+    result.emplace_back("fine_logits", logits.fine);
+    return result;
+  });
+}
+
+StageLossConfig loss_config(const ordered_json& wrapper) {
+  StageLossConfig config;
+  config.unique_consecutive = wrapper.value("unique_consecutive", true);
+  config.forget = wrapper.value("mask_prob", 0.15);
+  config.first_part_weight = wrapper.value("semantic_cross_entropy_loss_weight",
+                                           wrapper.value("coarse_cross_entropy_loss_weight", 1.0));
+  return config;
+}
+
+void check_losses(const Case& c, Checker& check, StageImpl& stage, const StageLosses& losses,
+                  const std::string& first) {
+  check.close("loss", losses.total, c.out("loss"));
+  if (c.has("out.logits")) check.close("logits", losses.logits, c.out("logits"));
+  const std::string second = first == "semantic" ? "coarse" : "fine";
+  if (c.has("out." + second + "_logits"))
+    check.close(second + "_logits", losses.logits, c.out(second + "_logits"));
+  if (c.has("out." + first + "_logits") && c.has("out." + second + "_logits"))
+    check.close(first + "_logits", losses.first_logits, c.out(first + "_logits"));
+  losses.total.backward();
+  for (const auto& pair : stage_pairs(stage))
+    if (c.has("grad." + pair.theirs))
+      check.gradient("grad." + pair.theirs, pair.tensor.grad(), c.get("grad." + pair.theirs));
+}
+
+StageInput loss_input(const Case& c, bool coarse, Draws& draws) {
+  StageInput input;
+  input.end = input.forget = c.json.value("mode", "eval") == "train";
+  input.keep_padding = true;
+  input.condition = condition(c, coarse);
+  input.draws = &draws;
+  return input;
+}
+
+void check_semantic_loss(const Case& c, Checker& check) {
+  auto model = build<SemanticTransformer>(c, semantic_config, c.config.at("transformer"));
+  ReplayDraws draws(c, "rand.");
+  StageInput input = loss_input(c, false, draws);
+  input.semantic = c.in("semantic_token_ids").flatten(1);
+  check_losses(c, check, *model, semantic_losses(model, input, loss_config(c.config.at("wrapper"))),
+               "semantic");
+}
+
+void check_coarse_loss(const Case& c, Checker& check) {
+  auto model = build<CoarseTransformer>(c, coarse_config, c.config.at("transformer"));
+  ReplayDraws draws(c, "rand.");
+  StageInput input = loss_input(c, true, draws);
+  input.semantic = c.in("semantic_token_ids").flatten(1);
+  input.acoustic = c.in("coarse_token_ids");
+  check_losses(c, check, *model, coarse_losses(model, input, loss_config(c.config.at("wrapper"))),
+               "semantic");
+}
+
+void check_fine_loss(const Case& c, Checker& check) {
+  auto model = build<FineTransformer>(c, fine_config, c.config.at("transformer"));
+  ReplayDraws draws(c, "rand.");
+  StageInput input = loss_input(c, false, draws);
+  if (c.has("in.token_ids")) {
+    input.acoustic = c.in("token_ids");
+  } else {
+    const FineConfig& sizes = model->config();
+    const auto frames = [](const at::Tensor& ids, int64_t quantizers) {
+      return ids.flatten(1).view({ids.size(0), -1, quantizers});
+    };
+    input.acoustic = at::cat({frames(c.in("coarse_token_ids"), sizes.coarse_quantizers),
+                              frames(c.in("fine_token_ids"), sizes.fine_quantizers)},
+                             2);
+  }
+  check_losses(c, check, *model, fine_losses(model, input, loss_config(c.config.at("wrapper"))), "coarse");
+}
+
+StageRequest request(const Case& c, bool coarse, Draws& draws) {
+  const ordered_json& given = c.config.at("generate");
+  StageRequest result;
+  result.sampling.temperature = given.value("temperature", 1.0);
+  result.sampling.filter = given.value("filter_thres", 0.9);
+  result.sampling.guidance = given.value("cond_scale", 3.0);
+  result.unique_consecutive = c.config.at("wrapper").value("unique_consecutive", true);
+  result.condition = condition(c, coarse);
+  result.as_audiolm_pytorch = true;
+  result.draws = &draws;
+  return result;
+}
+
+// With a prefix their cache gives wrong tokens; the file holds the right ones beside.
+const at::Tensor& sound_ids(const Case& c) {
+  return c.has("out.ids_without_kv_cache") ? c.out("ids_without_kv_cache") : c.out("ids");
+}
+
+// Greedy cases record no draws: at their temperature noise means nothing.
+class AnyDraws : public Draws {
+ public:
+  explicit AnyDraws(const Case& c) : replay_(c, "rand."), recorded_(c.has("rand.uniform.000")) {}
+  int64_t integer(std::string_view what, int64_t low, int64_t high) override {
+    return replay_.integer(what, low, high);
+  }
+  at::Tensor rows(std::string_view what, int64_t population, int64_t count) override {
+    return replay_.rows(what, population, count);
+  }
+  at::Tensor uniform(std::string_view what, at::IntArrayRef shape) override {
+    return recorded_ ? replay_.uniform(what, shape) : at::full(shape, std::exp(-1.0));  // Gumbel noise 0
+  }
+  at::Tensor normal(std::string_view what, at::IntArrayRef shape) override {
+    return replay_.normal(what, shape);
+  }
+
+ private:
+  ReplayDraws replay_;
+  bool recorded_;
+};
+
+void check_semantic_generate(const Case& c, Checker& check) {
+  auto model = build<SemanticTransformer>(c, semantic_config, c.config.at("transformer"));
+  const ordered_json& given = c.config.at("generate");
+  for (const bool cache : {true, false}) {
+    AnyDraws draws(c);
+    StageRequest how = request(c, false, draws);
+    how.use_cache = cache;
+    const int64_t batch =
+        c.has("in.text_embeds") ? c.in("text_embeds").size(0) : given.value("batch_size", int64_t{1});
+    const at::Tensor prompt = c.has("in.prime_ids") ? c.in("prime_ids") : at::empty({batch, 0}, at::kLong);
+    const at::Tensor ids = generate_semantic(model, prompt, given.at("max_length").get<int64_t>(), how);
+    check.close(cache ? "ids" : "ids without cache", ids, sound_ids(c));
+  }
+}
+
+at::Tensor padded_frames(const at::Tensor& codes, int64_t frames) {
+  return at::constant_pad_nd(codes, {0, 0, 0, frames - codes.size(1)}, kPadding);
+}
+
+void check_wave(const Case& c, Checker& check, const at::Tensor& codes) {
+  SoundStreamGan gan(soundstream_config(c.config.at("codec")));
+  TensorMap weights;
+  for (const auto& [name, tensor] : c.weights)
+    if (name.starts_with("codec.")) weights[name.substr(6)] = tensor;
+  load_codec_weights(gan, weights);
+  gan->eval();
+  const at::NoGradGuard no_grad;
+  for (int64_t row = 0; row < codes.size(0); ++row) {
+    const at::Tensor there = codes[row].ne(kPadding).all(-1);
+    const at::Tensor wave = gan->codec->decode_codes(codes[row].index({there}).unsqueeze(0)).flatten();
+    if (c.has("out.wave")) check.close(fmt::format("wave {}", row), wave, c.out("wave")[row]);
+    if (const std::string own = fmt::format("wave.{}", row); c.has("out." + own))
+      check.close(own, wave, c.out(own));
+  }
+}
+
+void check_coarse_generate(const Case& c, Checker& check) {
+  auto model = build<CoarseTransformer>(c, coarse_config, c.config.at("transformer"));
+  const ordered_json& given = c.config.at("generate");
+  const int64_t frames = given.value("max_time_steps", int64_t{512});
+  at::Tensor prompt;
+  if (c.has("in.prime_coarse_token_ids")) prompt = c.in("prime_coarse_token_ids").flatten(1);
+  for (const bool cache : {true, false}) {
+    AnyDraws draws(c);
+    StageRequest how = request(c, true, draws);
+    how.use_cache = cache;
+    const at::Tensor codes = generate_coarse(model, c.in("semantic_token_ids"), prompt, frames, how);
+    const int64_t all = frames + (prompt.defined() ? prompt.size(1) / model->config().quantizers : 0);
+    if (c.has("out.ids"))
+      check.close(cache ? "ids" : "ids without cache", padded_frames(codes, all), sound_ids(c));
+    if (given.value("reconstruct_wave", false)) check_wave(c, check, codes);
+  }
+}
+
+void check_fine_generate(const Case& c, Checker& check) {
+  auto model = build<FineTransformer>(c, fine_config, c.config.at("transformer"));
+  const ordered_json& given = c.config.at("generate");
+  const FineConfig& sizes = model->config();
+  const at::Tensor flat = c.in("coarse_token_ids").flatten(1);
+  const at::Tensor coarse = flat.view({flat.size(0), -1, sizes.coarse_quantizers});
+  at::Tensor prompt;
+  if (c.has("in.prime_fine_token_ids")) prompt = c.in("prime_fine_token_ids").flatten(1);
+  for (const bool cache : {true, false}) {
+    AnyDraws draws(c);
+    StageRequest how = request(c, false, draws);
+    how.use_cache = cache;
+    at::Tensor codes = generate_fine(model, coarse, prompt, how);
+    if (given.value("mask_out_generated_fine_tokens", false))
+      codes = codes.masked_fill(coarse.eq(kPadding).all(-1, true), kPadding);
+    if (c.has("out.ids")) check.close(cache ? "ids" : "ids without cache", codes, sound_ids(c));
+    if (given.value("reconstruct_wave", false)) check_wave(c, check, at::cat({coarse, codes}, 2));
+  }
+}
+
+const bool registered = register_case("SemanticTransformer", check_semantic) &&
+                        register_case("CoarseTransformer", check_coarse) &&
+                        register_case("FineTransformer", check_fine) &&
+                        register_case("SemanticTransformerWrapper", check_semantic_loss) &&
+                        register_case("CoarseTransformerWrapper", check_coarse_loss) &&
+                        register_case("FineTransformerWrapper", check_fine_loss) &&
+                        register_case("SemanticTransformerWrapper.generate", check_semantic_generate) &&
+                        register_case("CoarseTransformerWrapper.generate", check_coarse_generate) &&
+                        register_case("FineTransformerWrapper.generate", check_fine_generate);
+
+}  // namespace
+
+}  // namespace melete::golden
