@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "models/soundstream_gan.h"
 #include "run/checkpoint.h"
 #include "run/run_folder.h"
-#include "tasks/soundstream_task.h"
 
 namespace melete {
 

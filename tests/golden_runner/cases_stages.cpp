@@ -16,24 +16,31 @@ namespace {
 using nlohmann::ordered_json;
 using namespace audiolm_pytorch;
 
-// Weights of the transformer alone: those of a codec in the same file are left out.
-TensorMap own_weights(const Case& c) {
+const std::string kOwnPrefix = "transformer.", kCodecPrefix = "codec.";
+
+TensorMap below(const TensorMap& all, const std::string& prefix) {
   TensorMap weights;
-  for (const auto& [name, tensor] : c.weights)
-    if (!name.starts_with("codec.")) weights[name] = tensor;
+  for (const auto& [name, tensor] : all)
+    if (name.starts_with(prefix)) weights[name.substr(prefix.size())] = tensor;
   return weights;
 }
 
+// Where a file holds a codec, too, both stand below a prefix.
+TensorMap own_weights(const Case& c) {
+  return below(c.weights, kCodecPrefix).empty() ? c.weights : below(c.weights, kOwnPrefix);
+}
+
 // The width of text embeddings where the arguments do not say it: that of the recorded projection.
-int64_t text_dim(const Case& c) {
-  const auto found = c.weights.find("proj_text_embed.weight");
-  return found == c.weights.end() ? 24 : found->second.size(1);
+int64_t text_dim(const TensorMap& weights) {
+  const auto found = weights.find("proj_text_embed.weight");
+  return found == weights.end() ? 24 : found->second.size(1);
 }
 
 template <class Model, class Config>
 Model build(const Case& c, Config config, const ordered_json& arguments) {
-  Model model(config(arguments, text_dim(c)));
-  load_stage(*model, own_weights(c));
+  const TensorMap weights = own_weights(c);
+  Model model(config(arguments, text_dim(weights)));
+  load_stage(*model, weights);
   model->train(c.json.value("mode", "eval") == "train");
   return model;
 }
@@ -269,10 +276,7 @@ at::Tensor padded_frames(const at::Tensor& codes, int64_t frames) {
 
 void check_wave(const Case& c, Checker& check, const at::Tensor& codes) {
   SoundStreamGan gan(soundstream_config(c.config.at("codec")));
-  TensorMap weights;
-  for (const auto& [name, tensor] : c.weights)
-    if (name.starts_with("codec.")) weights[name.substr(6)] = tensor;
-  load_codec_weights(gan, weights);
+  load_codec_weights(gan, below(c.weights, kCodecPrefix));
   gan->eval();
   const at::NoGradGuard no_grad;
   for (int64_t row = 0; row < codes.size(0); ++row) {

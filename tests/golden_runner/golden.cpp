@@ -97,9 +97,9 @@ ReplayDraws::ReplayDraws(const Case& recorded, const std::string& prefix, int64_
       if (tensor.numel() > 0)
         dropout_index_ = tensor.flatten()[std::min(step, tensor.numel() - 1)].item<int64_t>();
     } else if (key.find("forgetful_mask") != std::string::npos) {
-      floats_.push_back(tensor.logical_not().to(at::kFloat));  // what is hidden has the largest draws
+      forgetful_.push_back(tensor.logical_not().to(at::kFloat));  // what is hidden has the largest draws
     } else if (key.find("cond_keep_mask") != std::string::npos) {
-      floats_.push_back(tensor.logical_not().to(at::kFloat));  // what is kept has the smallest
+      keep_.push_back(tensor.logical_not().to(at::kFloat));  // what is kept has the smallest
     } else if (tensor.scalar_type() == at::kLong) {
       rows_.push_back(tensor);
     } else {
@@ -124,9 +124,10 @@ at::Tensor ReplayDraws::rows(std::string_view what, int64_t population, int64_t 
 }
 
 at::Tensor ReplayDraws::next_floats(std::string_view what, at::IntArrayRef shape) {
-  require(!floats_.empty(), "no recorded draw left for {}", what);
-  const at::Tensor values = floats_.front();
-  floats_.pop_front();
+  auto& queue = what == "forgetful_mask" ? forgetful_ : what == "keep_condition" ? keep_ : floats_;
+  require(!queue.empty(), "no recorded draw left for {}", what);
+  const at::Tensor values = queue.front();
+  queue.pop_front();
   return values.reshape(shape);
 }
 

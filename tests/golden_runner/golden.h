@@ -75,6 +75,7 @@ class ReplayDraws : public Draws {
 
   int64_t dropout_index_ = -1;
   std::deque<at::Tensor> rows_, floats_;
+  std::deque<at::Tensor> forgetful_, keep_;  // masks of AudioLM's stages, as the draws that give them
 };
 
 }  // namespace melete::golden
