@@ -1,4 +1,4 @@
-// melete codec eval: how close a trained codec comes to recordings it has not seen.
+// melete codec encode, decode and eval.
 #pragma once
 
 #include <string>
@@ -7,5 +7,9 @@
 namespace melete {
 
 int codec_command(const std::vector<std::string>& args);
+
+int codec_encode_command(const std::vector<std::string>& args);
+int codec_decode_command(const std::vector<std::string>& args);
+int codec_eval_command(const std::vector<std::string>& args);
 
 }  // namespace melete

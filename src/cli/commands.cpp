@@ -4,6 +4,7 @@
 #include "cli/codec_command.h"
 #include "cli/data_command.h"
 #include "cli/doctor_command.h"
+#include "cli/inspect_command.h"
 #include "cli/train_command.h"
 
 namespace melete {
@@ -11,7 +12,11 @@ namespace melete {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table{
       {"train", "trains a model on your recordings", train_command},
-      {"codec", "measures a trained codec on recordings", codec_command},
+      {"codec", "recordings to tokens and back, and how good that is beside Opus", codec_command},
+      {"inspect", "what a checkpoint, a .pt or a token file holds; what differs between two",
+       inspect_command},
+      {"import", "a checkpoint from another program's file", import_command},
+      {"export", "a checkpoint as a file for inference, fine-tuning or other programs", export_command},
       {"data", "index, check, describe and make recordings to train on", data_command},
       {"bench", "step times, parts and % of this machine's peak", bench_command},
       {"doctor", "engine, threads, devices, self-checks, optional programs", doctor_command},

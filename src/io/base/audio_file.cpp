@@ -1,7 +1,9 @@
 #include "io/base/audio_file.h"
 
 #include <sndfile.h>
+
 #include <sys/stat.h>
+#include <utility>
 
 #include <algorithm>
 #include <array>
@@ -277,24 +279,58 @@ int format_for_writing(const std::string& path) {
   fail("[audio] expected a name that ends in .wav, .flac, .ogg, .opus or .mp3, got {}", path);
 }
 
-void write_samples(const std::string& path, const std::string& temporary, std::span<const float> interleaved,
-                   SF_INFO info) {
-  const int channels = info.channels;
-  SNDFILE* file = nullptr;
+}  // namespace
+
+struct AudioWriter::State {
+  explicit State(const std::string& path) : file(path) {}
+  ~State() {
+    if (sound != nullptr) sf_close(sound);
+  }
+  AtomicFile file;
+  SNDFILE* sound = nullptr;
+  int channels = 1;
+  std::vector<float> chunk;
+};
+
+AudioWriter::AudioWriter(const std::string& path, int rate_hz, int channels, int64_t expected_frames) {
+  require(channels >= 1 && channels <= kMostChannels, "[audio] expected 1 to {} channels for {}, got {}",
+          kMostChannels, path, channels);
+  require(rate_hz >= 1 && rate_hz <= kMostRateHz, "[audio] expected a rate of 1 to {} Hz for {}, got {}",
+          kMostRateHz, path, rate_hz);
+  SF_INFO info{};
+  info.samplerate = rate_hz;
+  info.channels = channels;
+  info.format = format_for_writing(path);
+  constexpr int64_t kLargestWav = 4'000'000'000;
+  if (extension_of(path) == ".wav" && expected_frames > kLargestWav / 4 / channels)
+    info.format = SF_FORMAT_RF64 | SF_FORMAT_FLOAT;
+  require(sf_format_check(&info) != 0, "[audio] a {} file cannot hold {} channels at {} Hz: {}; try .wav",
+          extension_of(path), channels, rate_hz, path);
+  state_ = std::make_unique<State>(path);
+  state_->channels = channels;
   std::string reason;
   {
     const std::unique_lock lock(open_mutex);
-    file = sf_open(temporary.c_str(), SFM_WRITE, &info);
-    if (file == nullptr) reason = sf_strerror(nullptr);
+    state_->sound = sf_open(state_->file.temporary_path().c_str(), SFM_WRITE, &info);
+    if (state_->sound == nullptr) reason = sf_strerror(nullptr);
   }
-  require(file != nullptr, "[audio] cannot write {}: {}", path, reason);
-  std::unique_ptr<SNDFILE, int (*)(SNDFILE*)> guard(file, sf_close);
+  require(state_->sound != nullptr, "[audio] cannot write {}: {}", path, reason);
   // The PEAK chunk holds the time of writing, and the same samples should give the same bytes.
-  sf_command(file, SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);
-  sf_command(file, SFC_SET_CLIPPING, nullptr, SF_TRUE);
+  sf_command(state_->sound, SFC_SET_ADD_PEAK_CHUNK, nullptr, SF_FALSE);
+  sf_command(state_->sound, SFC_SET_CLIPPING, nullptr, SF_TRUE);
+}
+
+AudioWriter::~AudioWriter() = default;
+AudioWriter::AudioWriter(AudioWriter&&) noexcept = default;
+
+void AudioWriter::write(std::span<const float> interleaved) {
+  const std::string& path = state_->file.path();
+  require(interleaved.size() % static_cast<size_t>(state_->channels) == 0,
+          "[audio] expected whole frames of {} channels for {}, got {} samples", state_->channels, path,
+          interleaved.size());
   // In pieces: the Vorbis encoder keeps a whole call on its stack.
-  std::vector<float> chunk;
-  const size_t step = static_cast<size_t>(4096 * channels);
+  std::vector<float>& chunk = state_->chunk;
+  const size_t step = static_cast<size_t>(4096 * state_->channels);
   for (size_t begin = 0; begin < interleaved.size(); begin += step) {
     const auto piece = interleaved.subspan(begin, std::min(step, interleaved.size() - begin));
     chunk.assign(piece.begin(), piece.end());
@@ -303,35 +339,23 @@ void write_samples(const std::string& path, const std::string& temporary, std::s
               path);
       sample = std::clamp(sample, -1.0f, 1.0f);
     }
-    const auto wrote = sf_write_float(file, chunk.data(), static_cast<sf_count_t>(chunk.size()));
+    const auto wrote = sf_write_float(state_->sound, chunk.data(), static_cast<sf_count_t>(chunk.size()));
     require(wrote == static_cast<sf_count_t>(chunk.size()), "[audio] cannot write {}: {}", path,
-            sf_strerror(file));
+            sf_strerror(state_->sound));
   }
-  // Encoders write their last block here, and a full disk may show only now.
-  const int code = sf_close(guard.release());
-  require(code == 0, "[audio] cannot write {}: {}", path, sf_error_number(code));
 }
 
-}  // namespace
+void AudioWriter::commit() {
+  // Encoders write their last block here, and a full disk may show only now.
+  const int code = sf_close(std::exchange(state_->sound, nullptr));
+  require(code == 0, "[audio] cannot write {}: {}", state_->file.path(), sf_error_number(code));
+  state_->file.commit();
+}
 
 void write_audio(const std::string& path, std::span<const float> interleaved, int rate_hz, int channels) {
-  require(channels >= 1 && channels <= kMostChannels, "[audio] expected 1 to {} channels for {}, got {}",
-          kMostChannels, path, channels);
-  require(rate_hz >= 1 && rate_hz <= kMostRateHz, "[audio] expected a rate of 1 to {} Hz for {}, got {}",
-          kMostRateHz, path, rate_hz);
-  require(interleaved.size() % static_cast<size_t>(channels) == 0,
-          "[audio] expected whole frames of {} channels for {}, got {} samples", channels, path,
-          interleaved.size());
-  SF_INFO info{};
-  info.samplerate = rate_hz;
-  info.channels = channels;
-  info.format = format_for_writing(path);
-  require(sf_format_check(&info) != 0, "[audio] a {} file cannot hold {} channels at {} Hz: {}; try .wav",
-          extension_of(path), channels, rate_hz, path);
-
-  AtomicFile file(path);
-  write_samples(path, file.temporary_path(), interleaved, info);
-  file.commit();
+  AudioWriter writer(path, rate_hz, channels);
+  writer.write(interleaved);
+  writer.commit();
 }
 
 bool is_audio_extension(const std::string& path) {

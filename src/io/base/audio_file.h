@@ -62,6 +62,22 @@ std::vector<float> downmix(const Audio& audio);
 // not at all.
 void write_audio(const std::string& path, std::span<const float> interleaved, int rate_hz, int channels = 1);
 
+// The same piece by piece, for sounds that do not fit into memory.
+class AudioWriter {
+ public:
+  // expected_frames: a .wav beyond 4 GB becomes an RF64 file, which most programs read; 0 when unknown.
+  AudioWriter(const std::string& path, int rate_hz, int channels = 1, int64_t expected_frames = 0);
+  ~AudioWriter();  // without commit() nothing is left behind
+  AudioWriter(AudioWriter&&) noexcept;
+
+  void write(std::span<const float> interleaved);
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 bool is_audio_extension(const std::string& path);  // a format that read_audio understands
 bool needs_ffmpeg(const std::string& path);        // audio that ffmpeg has to convert first: m4a, webm, ...
 std::string ffmpeg_command(const std::string& path);  // the command that converts it, ready to paste

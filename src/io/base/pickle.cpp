@@ -359,6 +359,7 @@ class Unpickler {
     if (what == "collections.OrderedDict" || what == "collections.defaultdict" ||
         what == "collections.Counter" || builtin == "dict") {
       PickleValue* made = make(Kind::dict, PickleDict{});
+      made->ordered = what == "collections.OrderedDict";
       if (first && first->items() && first->kind != Kind::object)
         for (const PickleValue* pair : copy(first)) {
           if (!pair->items() || pair->items()->size() != 2) bad("{} got an entry that is no pair", what);
@@ -593,6 +594,31 @@ class Unpickler {
     return repr.size() >= 2 && (repr[0] == '\'' || repr[0] == '"') ? repr.substr(1, repr.size() - 2) : repr;
   }
 
+  static void append_utf8(std::string& out, uint32_t c) {
+    if (c < 0x80) {
+      out += static_cast<char>(c);
+    } else if (c < 0x800) {
+      out += {static_cast<char>(0xc0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3f))};
+    } else {
+      out += {static_cast<char>(0xe0 | ((c >> 12) & 0x0f)), static_cast<char>(0x80 | ((c >> 6) & 0x3f)),
+              static_cast<char>(0x80 | (c & 0x3f))};
+    }
+  }
+  // Protocol 0: Latin-1, and \\uXXXX for what is beyond it.
+  static std::string raw_unicode(const std::string& text) {
+    std::string result;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const std::string digits = text.substr(i, 2) == "\\u" ? text.substr(i + 2, 4) : "";
+      if (digits.size() == 4 && digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos) {
+        append_utf8(result, static_cast<uint32_t>(std::stoul(digits, nullptr, 16)));
+        i += 5;
+      } else {
+        append_utf8(result, static_cast<unsigned char>(text[i]));
+      }
+    }
+    return result;
+  }
+
   bool step() {
     const auto op = static_cast<unsigned char>(*take(1));
     switch (op) {
@@ -672,7 +698,7 @@ class Unpickler {
         push(make(Kind::text, unquoted(line())));
         break;
       case 'V':
-        push(make(Kind::text, line()));
+        push(make(Kind::text, raw_unicode(line())));
         break;
       case 'T':
         push(make(Kind::text, text(number<uint32_t>())));

@@ -58,6 +58,7 @@ class PickleValue {
   using Items = std::vector<const PickleValue*>;
 
   Kind kind = Kind::none;
+  bool ordered = false;  // a dict that was an OrderedDict
   // text: text, bytes, the digits of an integer beyond 64 bits, "module.name" of a name.
   std::variant<std::monostate, bool, int64_t, double, std::string, Items, PickleDict,
                std::unique_ptr<PickleTensor>, std::unique_ptr<PickleObject>>

@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "bench/codec_eval.h"
+#include "cli/arguments.h"
+#include "cli/codec_command.h"
+#include "cli/terminal.h"
+#include "core/base/error.h"
+#include "core/engine.h"
+#include "data/base/manifest.h"
+#include "generate/load_codec.h"
+#include "io/base/atomic_file.h"
+#include "io/base/audio_file.h"
+#include "run/reporter.h"
+#include "run/sample_writer.h"
+
+namespace melete {
+
+namespace {
+
+std::vector<EvalRecording> read_recordings(const std::string& from, const SoundStreamImpl& codec,
+                                           double max_seconds) {
+  std::vector<EvalRecording> recordings;
+  int64_t skipped = 0;
+  for (const ManifestEntry& entry : load_entries(from)) {
+    try {
+      const auto frames = static_cast<int64_t>(max_seconds * entry.rate_hz);
+      const Audio audio = read_audio(entry.path, 0, frames);
+      const at::Tensor mono = at::tensor(downmix(audio), at::kFloat).unsqueeze(0);
+      recordings.push_back({std::filesystem::path(entry.path).stem().string(),
+                            codec.prepare(mono, audio.rate_hz).flatten(0, 1)});
+    } catch (const Error& error) {
+      fmt::print(stderr, "melete: skipped {}: {}\n", entry.path, error.what());
+      ++skipped;
+    }
+  }
+  if (skipped > 0) fmt::print(stderr, "melete: {} recordings were skipped\n", skipped);
+  require(!recordings.empty(), "[codec] no usable recordings in {}", from);
+  return recordings;
+}
+
+std::string figures_table(const RatePoint& untrained, const CodecEval& eval) {
+  TextTable table({"", "kbit/s", "mel distance", "STFT distance", "SI-SDR (dB)", "encode", "decode"});
+  const auto row = [&](const RatePoint& point, const std::string& name) {
+    table.row({name, fmt::format("{:.2f}", point.bits_per_second / 1000),
+               fmt::format("{:.3f}", point.mel_distance), fmt::format("{:.3f}", point.stft_distance),
+               fmt::format("{:.2f}", point.si_sdr), fmt::format("{:.1f} x", point.encode_speed),
+               fmt::format("{:.1f} x", point.decode_speed)});
+  };
+  row(untrained, "untrained");
+  for (const RatePoint& point : eval.points) row(point, point.name);
+  table.row({"better is", "lower", "lower", "lower", "higher", "higher", "higher"});
+  return table.text();
+}
+
+std::string stages_table(const CodecEval& eval, int64_t groups, int64_t codebook_size) {
+  TextTable table({"quantizer", "perplexity", fmt::format("used of {} codes", codebook_size)});
+  const auto stages = static_cast<int64_t>(eval.stages.size()) / groups;
+  for (size_t i = 0; i < eval.stages.size(); ++i) {
+    const int64_t stage = static_cast<int64_t>(i) % stages + 1, group = static_cast<int64_t>(i) / stages + 1;
+    table.row({groups > 1 ? fmt::format("{}.{}", group, stage) : std::to_string(stage),
+               fmt::format("{:.1f}", eval.stages[i].perplexity),
+               fmt::format("{:.0f} %", 100 * eval.stages[i].share)});
+  }
+  return table.text();
+}
+
+// The same figures for other programs.
+std::string tsv(const CodecEval& eval) {
+  std::string text =
+      "name\tbits_per_second\tmel_distance\tstft_distance\tsi_sdr_db\tencode_speed\tdecode_speed\n";
+  for (const RatePoint& point : eval.points)
+    text += fmt::format("{}\t{:.1f}\t{:.6f}\t{:.6f}\t{:.4f}\t{:.3f}\t{:.3f}\n", point.name,
+                        point.bits_per_second, point.mel_distance, point.stft_distance, point.si_sdr,
+                        point.encode_speed, point.decode_speed);
+  return text;
+}
+
+}  // namespace
+
+int codec_eval_command(const std::vector<std::string>& args) {
+  std::string from, data, out;
+  int64_t threads = 0, shown = 4;
+  double max_seconds = 30;
+  Arguments arguments(
+      "codec eval",
+      "measures a codec on recordings over its quantizers, beside Opus and the same codec untrained");
+  arguments.option("from", from, "run folder or checkpoint");
+  arguments.option("data", data, "folder or manifest of recordings");
+  arguments.option("out", out, "where to write plots, figures, sound and spectrograms; empty: nowhere");
+  arguments.option("shown", shown, "recordings that are written there").at_least(0);
+  arguments.option("max_seconds", max_seconds, "of every recording").at_least(0.1).unit("s");
+  arguments.option("threads", threads, "0: all cores").at_least(0);
+  arguments.alias("o", "out");
+  arguments.example("codec eval --from runs/codec --data held-out -o listen");
+  if (!arguments.parse(args)) return 0;
+  if (from.empty()) throw UsageError("--from is missing: a run folder or a checkpoint");
+  if (data.empty()) throw UsageError("--data is missing: a folder or manifest of recordings");
+  set_threads(static_cast<int>(threads));
+
+  LoadedCodec trained = load_codec(from), untrained = load_codec(from, Weights::untrained);
+  const SoundStreamConfig& config = trained.model->config();
+  const int rate_hz = static_cast<int>(config.sample_rate_hz);
+  const auto recordings = read_recordings(data, *trained.model, max_seconds);
+  Reporter silent;
+  std::optional<SampleWriter> writer;
+  if (!out.empty()) writer.emplace(out, trained.step, silent);
+
+  RatePoint before;
+  CodecEval eval;
+  {
+    ProgressBar bar("measuring",
+                    static_cast<int64_t>(quantizer_counts(config.quantizer.quantizers).size()) + 3,
+                    "ways of coding");
+    before = eval_codec(untrained.model, recordings, config.quantizer.quantizers);
+    eval = eval_codec_beside_opus(
+        trained.model, recordings,
+        [&](size_t i, const at::Tensor& wave) {
+          if (!writer || static_cast<int64_t>(i) >= shown) return;
+          const EvalRecording& recording = recordings[i];
+          writer->audio(recording.name + "_original", recording.wave[0], rate_hz);
+          writer->audio(recording.name + "_decoded", wave[0], rate_hz);
+          writer->spectrogram_pair(recording.name, recording.wave[0], wave[0], rate_hz);
+        },
+        [&](const std::string& what, int64_t done, int64_t) { bar.update(done, what); });
+    bar.finish();
+  }
+  fmt::print("\n{} ({} weights, step {}) on {} recordings: {:.0f} frames a second\n\n", trained.path,
+             trained.averaged ? "averaged" : "online", trained.step, recordings.size(),
+             trained.model->frames_per_second());
+  fmt::print("{}\n{}", figures_table(before, eval),
+             stages_table(eval, config.quantizer.groups, trained.model->quantizer->codebook_size()));
+  if (writer) {
+    const std::filesystem::path folder(out);
+    write_png((folder / "rate_quality.png").string(), rate_quality_plot(eval, Figure::mel_distance));
+    write_png((folder / "rate_stft.png").string(), rate_quality_plot(eval, Figure::stft_distance));
+    write_png((folder / "rate_si_sdr.png").string(), rate_quality_plot(eval, Figure::si_sdr));
+    write_file_atomically((folder / "figures.tsv").string(), tsv(eval));
+    fmt::print("\nplots (rate_quality.png), figures.tsv, sound and spectrograms are in {}\n", out);
+  } else {
+    fmt::print("\n-o FOLDER writes the rate-quality plot, sound and spectrograms\n");
+  }
+  return 0;
+}
+
+}  // namespace melete

@@ -1,0 +1,247 @@
+// audiolm-pytorch's files in and out again: the same tensors, bit for bit, under the same names.
+#include "generate/import_audiolm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "base/pickle_bytes.h"
+#include "base/temporary_folder.h"
+#include "cli/app.h"
+#include "core/base/error.h"
+#include "data/base/synth_music.h"
+#include "generate/codec_files.h"
+#include "generate/export_checkpoint.h"
+#include "interop/audiolm_pytorch_files.h"
+#include "io/base/audio_file.h"
+#include "io/base/file_content.h"
+#include "io/base/pickle_json.h"
+#include "io/base/torch_writer.h"
+#include "io/base/zip_archive.h"
+#include "io/pickled_tensors.h"
+#include "small_codec.h"
+
+namespace melete {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace testing;
+using ::testing::HasSubstr;
+
+const std::string kPackage =
+    std::string(MELETE_SOURCE_DIR) + "/tests/golden/audiolm/checkpoints/soundstream.2.pt";
+const std::string kSemantic =
+    std::string(MELETE_SOURCE_DIR) + "/tests/golden/audiolm/checkpoints/semantic.transformer.2.pt";
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Whole trees, tensors by their bits.
+nlohmann::ordered_json content(const std::string& path) {
+  const TorchFile file(path);
+  return pickle_to_json(file.root(), [](const PickleTensor& tensor, const std::string&) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.numel()) * tensor.element_bytes);
+    copy_contiguous(tensor, bytes);
+    Checksum sum;
+    sum.add(bytes);
+    return nlohmann::ordered_json{{"type", tensor.element}, {"shape", tensor.shape}, {"sum", sum.hex()}};
+  });
+}
+
+TEST(Import, PackageComesOutAsItWentIn) {
+  TemporaryFolder folder;
+  const ImportedCheckpoint imported = import_audiolm_pytorch(kPackage);
+  EXPECT_EQ(imported.kind, "soundstream");
+  EXPECT_TRUE(imported.complete);
+  EXPECT_EQ(imported.checkpoint.step(), 3);  // saved in the third step, which was done
+  save_checkpoint(folder / "x.safetensors", imported.checkpoint);
+  export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+  EXPECT_EQ(content(kPackage), content(folder / "y.pt"));
+}
+
+TEST(Import, DerivedTensorsAreWhatUpstreamSaved) {
+  const TorchFile file(kPackage);
+  const TensorMap state = tensors_below(*file.root().find("model"), file.mapping());
+  const ImportedCheckpoint imported = import_audiolm_pytorch(kPackage);
+  SoundStreamGanConfig config;
+  schema_of(config).apply(imported.checkpoint.meta.at("config").at("model"));
+  const TensorMap derived = audiolm_pytorch::derived_tensors(config);
+  EXPECT_FALSE(derived.empty());
+  for (const auto& [name, tensor] : derived) {
+    ASSERT_TRUE(state.count(name)) << name;
+    EXPECT_TRUE(at::allclose(tensor, state.at(name), 1e-5, 1e-6)) << name;
+  }
+}
+
+TEST(Import, PythonReadsTheSame) {
+  const std::string python = "/usr/bin/python3";
+  if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
+    GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
+  TemporaryFolder folder;
+  save_checkpoint(folder / "x.safetensors", import_audiolm_pytorch(kPackage).checkpoint);
+  export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+  export_checkpoint(folder / "x.safetensors", folder / "inference.pt", ExportFor::inference);
+  write_bytes(folder / "compare.py", R"(
+import sys, torch, pickle
+def same(a, b, at):
+    assert type(a) is type(b), (at, type(a), type(b))
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape, (at, a.dtype, b.dtype, a.shape, b.shape)
+        assert a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes(), at
+        return 1
+    if isinstance(a, dict):
+        assert list(a) == list(b), (at, list(a), list(b))
+        return sum(same(a[k], b[k], at + '.' + str(k)) for k in a)
+    if isinstance(a, (list, tuple)):
+        assert len(a) == len(b), at
+        return sum(same(x, y, at + '.' + str(i)) for i, (x, y) in enumerate(zip(a, b)))
+    assert a == b, (at, a, b)
+    return 0
+first, second, slim = (torch.load(p) for p in sys.argv[1:4])
+count = same(first, second, '')
+assert count > 700, count
+ema = {k[10:]: v for k, v in first['ema_model'].items() if k.startswith('ema_model.')}
+assert slim['version'] == first['version'] and pickle.loads(slim['config']) == pickle.loads(first['config'])
+assert set(slim) == {'model', 'config', 'version'}
+for k, v in slim['model'].items():
+    assert torch.equal(v, ema[k]) and v.shape == ema[k].shape, k
+missing = [k for k in ema if k not in slim['model']]
+assert all(k.startswith(('discriminators.', 'stft_discriminator.')) for k in missing), missing
+print(count, 'tensors are the same')
+)");
+  const int code = std::system((python + " " + (folder / "compare.py") + " " + kPackage + " " +
+                                (folder / "y.pt") + " " + (folder / "inference.pt"))
+                                   .c_str());
+  EXPECT_EQ(code, 0);
+}
+
+TEST(Import, BareFilesGiveTheSameModel) {
+  TemporaryFolder folder;
+  const ImportedCheckpoint package = import_audiolm_pytorch(kPackage);
+  save_checkpoint(folder / "x.safetensors", package.checkpoint);
+  export_checkpoint(folder / "x.safetensors", folder / "saved.pt", ExportFor::finetune);
+  // As torch.save(model.state_dict()) writes it: the weights alone.
+  const TorchFile saved(folder / "saved.pt");
+  nlohmann::ordered_json entries = nlohmann::ordered_json::array();
+  std::map<std::string, TensorBytes> tensors;
+  for (const auto& [key, value] : saved.root().find("model")->dict()->entries) {
+    const PickleTensor& tensor = *value->tensor();
+    tensors[*key->text()] = {*key->text(), *tensor.dtype, tensor.shape, tensor.bytes};
+    entries.push_back({*key->text(), {{"$tensor", *key->text()}}});
+  }
+  write_torch_file(folder / "bare.pt", {{"$ordered", entries}}, tensors);
+  const ImportedCheckpoint from_saved = import_audiolm_pytorch(folder / "saved.pt");
+  const ImportedCheckpoint from_bare = import_audiolm_pytorch(folder / "bare.pt");
+  EXPECT_FALSE(from_saved.complete);
+  EXPECT_THAT(from_bare.notes.front(), HasSubstr("no settings"));
+  for (const auto* imported : {&from_saved, &from_bare})
+    for (const auto& [name, tensor] : imported->checkpoint.tensors)
+      if (name.starts_with("model."))
+        EXPECT_TRUE(at::equal(tensor, package.checkpoint.tensors.at("ema.average." + name.substr(6))))
+            << name;
+}
+
+TEST(Import, TrainingGoesOnAndTheCodecCodes) {
+  TemporaryFolder folder;
+  const std::string run = folder.path() + "/run";
+  EXPECT_EQ(run_program({"import", "audiolm-pytorch", kPackage, "-o", run}), 0);
+  for (int i = 0; i < 2; ++i)
+    write_audio(folder / fmt::format("in/{}.wav", i), std::vector<float>(16000, 0.1f), 16000);
+  EXPECT_EQ(run_program({"train", "soundstream", "--out", run, "--resume", "--data", folder.path() + "/in",
+                         "--steps", "5", "--batch_size", "1", "--data.segment_seconds", "0.1",
+                         "--data.valid_fraction", "0", "--threads", "1"}),
+            0);
+  const LoadedCodec trained = load_codec(run);
+  EXPECT_EQ(trained.step, 5);
+  EXPECT_TRUE(trained.averaged);
+  EXPECT_EQ(run_program({"codec", "encode", folder.path() + "/in", "--from", run, "-o",
+                         folder.path() + "/tokens", "--threads", "1"}),
+            0);
+}
+
+TEST(Export, WeightsAloneMakeTheSameTokens) {
+  TemporaryFolder folder;
+  save_checkpoint(folder / "x.safetensors", import_audiolm_pytorch(kPackage).checkpoint);
+  const std::string identity = CodecFiles(folder / "x.safetensors").identity();
+  export_checkpoint(folder / "x.safetensors", folder / "slim.safetensors", ExportFor::inference);
+  EXPECT_EQ(CodecFiles(folder / "slim.safetensors").identity(), identity);
+  EXPECT_LT(fs::file_size(folder / "slim.safetensors"), fs::file_size(folder / "x.safetensors") / 3);
+  for (const FileTensor& tensor : read_file_content(folder / "slim.safetensors").tensors)
+    EXPECT_TRUE(tensor.name.starts_with("model.codec.")) << tensor.name;
+  export_checkpoint(folder / "x.safetensors", folder / "tune.safetensors", ExportFor::finetune);
+  bool discriminators = false;
+  for (const FileTensor& tensor : read_file_content(folder / "tune.safetensors").tensors)
+    discriminators |= tensor.name.starts_with("model.discriminators.");
+  EXPECT_TRUE(discriminators);
+  EXPECT_THAT(
+      error_of([&] { export_checkpoint(folder / "x.safetensors", folder / "y.txt", ExportFor::inference); }),
+      HasSubstr(".pt"));
+}
+
+TEST(Export, AModelOfOursIsImportedAgain) {
+  TemporaryFolder folder;
+  auto settings = small_codec_settings();
+  settings["model"]["codec"]["as_audiolm_pytorch"] = true;
+  const Checkpoint made = small_codec_checkpoint(4, settings);
+  save_checkpoint(folder / "ours.safetensors", made);
+  export_checkpoint(folder / "ours.safetensors", folder / "ours.pt", ExportFor::finetune);
+  const ImportedCheckpoint back = import_audiolm_pytorch(folder / "ours.pt");
+  for (const auto& [name, tensor] : made.tensors)
+    EXPECT_TRUE(at::equal(tensor, back.checkpoint.tensors.at(name))) << name;
+  EXPECT_THAT(
+      error_of([&] { export_checkpoint(folder / "ours.safetensors", folder / "z.pt", ExportFor::training); }),
+      HasSubstr("--for finetune"));
+}
+
+TEST(Import, RefusesWhatItDoesNotKnow) {
+  TemporaryFolder folder;
+  EXPECT_THAT(error_of([&] { import_audiolm_pytorch(folder / "absent.pt"); }), HasSubstr("cannot be opened"));
+  write_bytes(folder / "text.pt", "hello");
+  EXPECT_THAT(error_of([&] { import_audiolm_pytorch(folder / "text.pt"); }), HasSubstr("torch.save"));
+  const auto archive = [&](const std::string& pickle) {
+    AtomicFile file(folder / "evil.pt");
+    ZipWriter zip(file);
+    zip.add("evil/data.pkl", pickle);
+    zip.finish();
+    file.commit();
+    return error_of([&] { import_audiolm_pytorch(folder / "evil.pt"); });
+  };
+  EXPECT_THAT(archive(proto() + global("os", "system") + "(" + text("true") + "tR."),
+              HasSubstr("`os.system`"));
+  EXPECT_THAT(archive(proto() +
+                      dict(text("model") + dict(text("w") + number(1)) + text("config") +
+                           bytes(proto() + global("builtins", "eval") + "(" + text("1") + "tR.")) +
+                      "."),
+              HasSubstr("not a model that melete can import"));
+}
+
+TEST(Inspect, TellsWhatIsInAPackage) {
+  const FileContent content = read_file_content(kSemantic);
+  EXPECT_EQ(content.format, "torch (zip)");
+  bool version = false, weight = false;
+  for (const auto& [name, text] : content.facts) version |= name == "version" && text == "'2.0.7'";
+  for (const FileTensor& tensor : content.tensors) weight |= tensor.name == "model.to_logits.weight";
+  EXPECT_TRUE(version);
+  EXPECT_TRUE(weight);
+  int64_t equal = 0;
+  EXPECT_TRUE(compare_files(content, content, equal).empty());
+  EXPECT_EQ(equal, static_cast<int64_t>(content.tensors.size()));
+  EXPECT_EQ(run_program({"inspect", "--diff", kPackage, kPackage}), 0);
+  EXPECT_EQ(run_program({"inspect", "--diff", kPackage, kSemantic}), 1);
+  EXPECT_EQ(run_program({"inspect", "--summary", kPackage}), 0);
+  EXPECT_EQ(run_program({"inspect"}), 2);
+}
+
+}  // namespace
+}  // namespace melete
