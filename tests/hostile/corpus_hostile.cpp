@@ -1,9 +1,9 @@
 // Readers of token files, torch.save, pickle and safetensors on the files of tests/corpus and on thousands of
 // mutations of them, under sanitizers, and with an eye on how much memory they take.
 #include <gtest/gtest.h>
-#include <sanitizer/allocator_interface.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -13,6 +13,13 @@
 #include "io/base/token_file.h"
 #include "io/base/zip_archive.h"
 #include "mutate.h"
+
+// Of AddressSanitizer; g++ has the functions without their header.
+extern "C" {
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
+                                              void (*on_free)(const volatile void*));
+size_t __sanitizer_get_allocated_size(const volatile void* at);
+}
 
 namespace melete {
 namespace {
@@ -26,7 +33,7 @@ void on_malloc(const volatile void*, size_t size) {
   if (now > peak.load()) peak = now;
 }
 void on_free(const volatile void* at) {
-  if (at) live.fetch_sub(static_cast<int64_t>(__sanitizer_get_allocated_size(const_cast<const void*>(at))));
+  if (at) live.fetch_sub(static_cast<int64_t>(__sanitizer_get_allocated_size(at)));
 }
 
 std::vector<std::pair<std::string, std::string>> corpus(const std::string& name) {
