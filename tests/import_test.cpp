@@ -147,9 +147,10 @@ TEST(Import, BareFilesGiveTheSameModel) {
   EXPECT_THAT(from_bare.notes.front(), HasSubstr("no settings"));
   for (const auto* imported : {&from_saved, &from_bare})
     for (const auto& [name, tensor] : imported->checkpoint.tensors)
-      if (name.starts_with("model."))
+      if (name.starts_with("model.")) {
         EXPECT_TRUE(at::equal(tensor, package.checkpoint.tensors.at("ema.average." + name.substr(6))))
             << name;
+      }
 }
 
 TEST(Import, TrainingGoesOnAndTheCodecCodes) {
