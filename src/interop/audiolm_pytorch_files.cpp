@@ -147,8 +147,20 @@ SoundStreamGanConfig soundstream_config_of_file(Json arguments, const TensorMap&
   }
   SoundStreamGanConfig config = soundstream_config(arguments);
   config.multi_scale = multi_scale_of(state);
-  if (!arguments.contains("complex_stft_discr_kwargs") && find(state, "stft_discriminator.init_conv.weight"))
+  if (!arguments.contains("complex_stft_discr_kwargs") &&
+      find(state, "stft_discriminator.init_conv.weight")) {
     config.stft.channels = size_of(state, "stft_discriminator.init_conv.weight", 0);
+    config.stft.channel_multiples.clear();
+    const int64_t layers = count_of(state, "stft_discriminator.layers.");
+    require(config.stft.channels > 0 && layers <= static_cast<int64_t>(config.stft.time_strides.size()),
+            "[audiolm-pytorch] an STFT discriminator of {} layers; upstream's default has {}", layers,
+            config.stft.time_strides.size());
+    for (int64_t i = 0; i < layers; ++i)
+      config.stft.channel_multiples.push_back(
+          size_of(state, fmt::format("stft_discriminator.layers.{}.1.weight", i), 0) / config.stft.channels);
+    config.stft.time_strides.resize(static_cast<size_t>(layers));
+    config.stft.frequency_strides.resize(static_cast<size_t>(layers));
+  }
   check_plain_numbers(config);
   return config;
 }

@@ -44,16 +44,21 @@ at::Tensor no_codes(const SoundStreamConfig& config) {
 }  // namespace
 
 PieceLayout piece_layout(const SoundStreamConfig& config, double seconds) {
-  if (config.gate_loop || config.squeeze_excite) return {};
   const int64_t frame =
       std::accumulate(config.strides.begin(), config.strides.end(), int64_t{1}, std::multiplies<>());
   const int64_t window = config.attention ? config.attention_window : 1;
   const int64_t seen = config.attention ? config.attention_window * config.attention_depth : 0;
+  const int64_t encode_reach = encoder_reach(config) / frame + 1,
+                decode_reach = decoder_reach(config) / frame + 1;
   PieceLayout layout;
+  // As audiolm-pytorch it mirrors in its strided convolutions whatever pad_mode says.
+  const bool mirrors = config.pad_mode == "reflect" || config.as_audiolm_pytorch;
+  if (mirrors) layout.least_frames = std::max(encode_reach, decode_reach) + 1;
+  if (config.gate_loop || config.squeeze_excite) return layout;
   const auto wanted = static_cast<int64_t>(seconds * static_cast<double>(config.sample_rate_hz)) / frame;
-  layout.piece_frames = round_up(std::max<int64_t>(wanted, 1), window);
-  layout.encode_context = round_up(encoder_reach(config) / frame + 1 + seen, window);
-  layout.decode_context = round_up(decoder_reach(config) / frame + 1 + seen, window);
+  layout.piece_frames = round_up(std::max(wanted, layout.least_frames), window);
+  layout.encode_context = round_up(encode_reach + seen, window);
+  layout.decode_context = round_up(decode_reach + seen, window);
   return layout;
 }
 
@@ -76,7 +81,9 @@ at::Tensor PieceEncoder::push(std::span<const float> samples) {
 }
 
 at::Tensor PieceEncoder::finish() {
-  held_.resize(static_cast<size_t>(round_up(static_cast<int64_t>(held_.size()), frame_samples_)), 0.0f);
+  int64_t whole = round_up(static_cast<int64_t>(held_.size()), frame_samples_);
+  if (samples_ > 0 && done_ == 0) whole = std::max(whole, layout_.least_frames * frame_samples_);
+  held_.resize(static_cast<size_t>(whole), 0.0f);
   const int64_t left = held_begin_ + static_cast<int64_t>(held_.size()) / frame_samples_ - done_;
   return left > 0 ? run(left) : no_codes(model_->config());
 }

@@ -14,7 +14,10 @@
 namespace melete {
 
 struct PieceLayout {
-  int64_t piece_frames = 0;    // 0: everything in one piece
+  int64_t piece_frames = 0;  // 0: everything in one piece
+  // Padding mirrors the beginning of a sound, so its first frames depend on that much of what follows; a
+  // shorter sound is filled up with silence.
+  int64_t least_frames = 1;
   int64_t encode_context = 0;  // frames before a piece that its codes depend on
   int64_t decode_context = 0;  // frames before a piece that its samples depend on
 };
@@ -30,7 +33,8 @@ class PieceEncoder {
   // Mono samples at the codec's rate, as many as there are. -> codes [frames, groups, quantizers] int64 that
   // became known, perhaps none.
   at::Tensor push(std::span<const float> samples);
-  at::Tensor finish();  // the rest; the last frame is filled up with silence
+  at::Tensor
+  finish();  // the rest, filled up with silence to whole frames, and to layout.least_frames of them
   int64_t samples() const { return samples_; }
 
  private:
