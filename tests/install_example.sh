@@ -46,6 +46,7 @@ cd "$work"
 "$example" run recordings/music_000000.wav decoded/out.wav 2 >/dev/null 2>&1 && fail "wrote to a folder that is not there"
 "$example" run recordings/music_000000.wav out.wav 2 | tee "$work/said.txt"
 grep -q '2 of 3 quantizers' "$work/said.txt" || fail "expected 2 of 3 quantizers"
+"$example" run recordings/music_000000.wav out.wav | grep -q '3 of 3 quantizers' || fail "expected the first 3 quantizers"
 mkdir decoded && mv out.wav decoded/
 "$prefix/bin/melete" data index decoded -o decoded.jsonl 2>/dev/null
 grep -q '"rate_hz":8000' decoded.jsonl || fail "the decoded recording is not at the codec's rate"

@@ -10,6 +10,8 @@
 
 namespace {
 
+constexpr int64_t kQuantizers = 3;  // each one refines what the ones before it left over
+
 void run(const char* from, const char* in, const char* out, int64_t wanted) {
   melete::LoadedCodec loaded = melete::load_codec(from);
   melete::SoundStream& codec = loaded.model;
@@ -35,12 +37,13 @@ void run(const char* from, const char* in, const char* out, int64_t wanted) {
 
 int main(int argc, char** argv) {
   if (argc != 4 && argc != 5) {
-    std::fprintf(stderr, "usage: encode_decode RUN_OR_CHECKPOINT in.wav out.wav [QUANTIZERS]\n");
+    std::fprintf(stderr,
+                 "usage: encode_decode RUN_OR_CHECKPOINT in.wav out.wav [QUANTIZERS, 3 when not given]\n");
     return 2;
   }
   melete::prepare_process(argc, argv);  // threads, memory and vector width; may start the program anew once
   try {
-    run(argv[1], argv[2], argv[3], argc == 5 ? std::atoll(argv[4]) : 0);
+    run(argv[1], argv[2], argv[3], argc == 5 ? std::atoll(argv[4]) : kQuantizers);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "encode_decode: %s\n", error.what());
     return 1;

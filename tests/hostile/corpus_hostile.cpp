@@ -87,7 +87,7 @@ TEST_P(Corpus, IsReadOrRefusedWithinItsMemory) {
   int64_t accepted = 0, refused = 0;
   for (const auto& [name, good] : files) {
     EXPECT_EQ(target.run(std::as_bytes(std::span(good))), name.find("refused") == std::string::npos) << name;
-    const uint64_t variants = std::clamp<uint64_t>(4'000'000 / (good.size() + 1000), 100, 2000);
+    const uint64_t variants = std::clamp<uint64_t>(12'000'000 / (good.size() + 1000), 100, 6000);
     for (uint64_t variant = 0; variant < variants; ++variant) {
       std::string bytes = testing::mutate(good, variant);
       if (variant % 2) bytes = repaired(target.name, std::move(bytes));

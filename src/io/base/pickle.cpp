@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "io/base/mapped_file.h"
+#include "io/base/pickle_names.h"
 
 namespace melete {
 
@@ -18,124 +19,6 @@ namespace {
 
 using Kind = PickleValue::Kind;
 using Items = PickleValue::Items;
-
-// Functions and classes with a meaning of their own; Unpickler::call says which.
-constexpr std::string_view kKnown[] = {
-    "collections.OrderedDict",
-    "collections.defaultdict",
-    "collections.Counter",
-    "collections.deque",
-    "torch._utils._rebuild_tensor",
-    "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_tensor_v3",
-    "torch._utils._rebuild_parameter",
-    "torch._utils._rebuild_parameter_with_state",
-    "torch._tensor._rebuild_from_type_v2",
-    "torch.Size",
-    "torch.Tensor",
-    "torch.nn.parameter.Parameter",
-    "torch.device",
-    "_codecs.encode",
-    "copyreg._reconstructor",
-    "copy_reg._reconstructor",
-    "numpy.ndarray",
-    "numpy.dtype",
-    "numpy.core.multiarray._reconstruct",
-    "numpy._core.multiarray._reconstruct",
-    "numpy.core.multiarray.scalar",
-    "numpy._core.multiarray.scalar",
-    "numpy.core.numeric._frombuffer",
-    "numpy._core.numeric._frombuffer",
-    "joblib.numpy_pickle.NumpyArrayWrapper",
-};
-constexpr std::string_view kBuiltins[] = {"dict",    "list",  "tuple", "set",   "frozenset", "int",
-                                          "float",   "bool",  "str",   "bytes", "bytearray", "object",
-                                          "complex", "slice", "range", "long",  "unicode"};
-
-// Classes that configurations are made of. A name that ends with a dot is a whole package.
-constexpr std::string_view kInert[] = {
-    "argparse.Namespace",
-    "types.SimpleNamespace",
-    "typing.",
-    "enum.",
-    "pathlib.Path",
-    "pathlib.PosixPath",
-    "pathlib.PurePosixPath",
-    "pathlib.WindowsPath",
-    "datetime.",
-    "fairseq.",
-    "omegaconf.",
-    "sklearn.",
-    "numpy.random.",
-    "transformers.",
-    "torch.optim.lr_scheduler.",
-    "packaging.version.",
-};
-
-struct Element {
-  std::string_view torch_storage, name, numpy;
-  size_t bytes;
-  std::optional<DType> dtype;
-};
-constexpr Element kElements[] = {
-    {"DoubleStorage", "float64", "f8", 8, DType::f64},
-    {"FloatStorage", "float32", "f4", 4, DType::f32},
-    {"HalfStorage", "float16", "f2", 2, DType::f16},
-    {"BFloat16Storage", "bfloat16", "", 2, DType::bf16},
-    {"LongStorage", "int64", "i8", 8, DType::i64},
-    {"IntStorage", "int32", "i4", 4, DType::i32},
-    {"ShortStorage", "int16", "i2", 2, DType::i16},
-    {"CharStorage", "int8", "i1", 1, DType::i8},
-    {"ByteStorage", "uint8", "u1", 1, DType::u8},
-    {"BoolStorage", "bool", "b1", 1, DType::boolean},
-    {"UntypedStorage", "uint8", "", 1, DType::u8},
-    {"ComplexFloatStorage", "complex64", "c8", 8, std::nullopt},
-    {"ComplexDoubleStorage", "complex128", "c16", 16, std::nullopt},
-    {"", "uint16", "u2", 2, std::nullopt},
-    {"", "uint32", "u4", 4, std::nullopt},
-    {"", "uint64", "u8", 8, std::nullopt},
-};
-// Other spellings of torch's element types.
-constexpr std::pair<std::string_view, std::string_view> kTorchAliases[] = {
-    {"half", "float16"}, {"float", "float32"}, {"double", "float64"},   {"long", "int64"},
-    {"int", "int32"},    {"short", "int16"},   {"cfloat", "complex64"}, {"cdouble", "complex128"}};
-
-template <class Member>
-const Element* element_by(Member member, std::string_view text) {
-  for (const Element& element : kElements)
-    if (!text.empty() && element.*member == text) return &element;
-  return nullptr;
-}
-
-const Element* torch_dtype(std::string_view name) {  // "torch.float32"
-  if (!name.starts_with("torch.")) return nullptr;
-  name.remove_prefix(6);
-  for (const auto& [alias, meaning] : kTorchAliases)
-    if (alias == name) name = meaning;
-  const Element* found = element_by(&Element::name, name);
-  return found;
-}
-
-const Element* torch_storage(std::string_view name) {  // "torch.FloatStorage"
-  for (const std::string_view prefix : {"torch.storage.", "torch.cuda.", "torch."})
-    if (name.starts_with(prefix)) return element_by(&Element::torch_storage, name.substr(prefix.size()));
-  return nullptr;
-}
-
-std::string_view without_builtins(std::string_view name) {
-  for (const std::string_view prefix : {"builtins.", "__builtin__."})
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  return {};
-}
-
-template <class List>
-bool contains(const List& list, std::string_view text) {
-  return std::find(std::begin(list), std::end(list), text) != std::end(list);
-}
-
-bool matches(std::string_view pattern, std::string_view name) {
-  return pattern.ends_with('.') ? name.starts_with(pattern) : name == pattern;
-}
 
 }  // namespace
 
@@ -147,7 +30,7 @@ class Unpickler {
   PickleTree run() {
     while (step()) {
     }
-    check_graph();
+    check_pickle_graph(tree_.values_, tree_.root_, bytes_.size(), where_);
     tree_.consumed_ = at_;
     return std::move(tree_);
   }
@@ -286,11 +169,8 @@ class Unpickler {
 
   PickleValue* name(const std::string& module, const std::string& attribute) {
     const std::string full = module + "." + attribute;
-    const std::string_view builtin = without_builtins(full);
-    bool known = contains(kKnown, full) || torch_dtype(full) || torch_storage(full) ||
-                 (!builtin.empty() && contains(kBuiltins, builtin));
-    for (const std::string_view pattern : kInert) known = known || matches(pattern, full);
-    for (const std::string& pattern : options_.inert) known = known || matches(pattern, full);
+    bool known = is_known_name(full);
+    for (const std::string& pattern : options_.inert) known = known || name_matches(pattern, full);
     // Attributes of attributes ("a.b" in protocol 4) could reach anything through a harmless class.
     known = known && attribute.find('.') == std::string::npos;
     require(known,
@@ -421,7 +301,7 @@ class Unpickler {
     const std::string* key = (*list)[2]->text();
     if (!tag || *tag != "storage" || !key) bad("a persistent name that is no storage");
     const std::string& type = name_of((*list)[1]);
-    const Element* element = torch_storage(type);
+    const PickleElement* element = torch_storage(type);
     if (!element) element = torch_dtype(type);
     if (!element) bad("a storage of type {}", printable(type));
     if (list->size() > 5 && !(*list)[5]->is_none()) bad("a storage that is a view of another one");
@@ -443,7 +323,7 @@ class Unpickler {
   PickleValue* tensor(const std::string& what, const Items& list) {
     const auto found = storages_by_value_.find(argument(list, 0, what));
     if (found == storages_by_value_.end()) bad("{} got no storage", what);
-    const Element* element = found->second.second;
+    const PickleElement* element = found->second.second;
     if (what.ends_with("_v3")) {
       element = torch_dtype(name_of(argument(list, 6, what)));
       if (!element) bad("{} got an unknown element type", what);
@@ -481,7 +361,7 @@ class Unpickler {
       const std::string* written = held->state->items()->at(1)->text();
       if (written && !written->empty()) order = (*written)[0];
     }
-    const Element* element = element_by(&Element::numpy, kind);
+    const PickleElement* element = numpy_element(kind);
     tensor.element_bytes = 0;
     tensor.element = element ? std::string(element->name) : printable(*code, 20);
     if (!element) return;  // text, dates, objects: kept without their values
@@ -888,95 +768,6 @@ class Unpickler {
     return static_cast<uint64_t>(*value);
   }
 
-  // --- afterwards
-
-  template <class Visit>
-  static void children(const PickleValue& value, Visit visit) {
-    const auto each = [&](const PickleDict& dict) {
-      for (const auto& [key, held] : dict.entries) {
-        visit(key);
-        visit(held);
-      }
-      if (dict.attributes) visit(dict.attributes);
-    };
-    if (const auto* list = std::get_if<Items>(&value.data))
-      for (const PickleValue* item : *list) visit(item);
-    if (const auto* dict = std::get_if<PickleDict>(&value.data)) each(*dict);
-    if (const PickleObject* held = value.object()) {
-      if (held->arguments) visit(held->arguments);
-      if (held->state) visit(held->state);
-      each(held->items);
-      for (const PickleValue* item : held->elements) visit(item);
-    }
-  }
-
-  // Python keeps the place of a key's first mention and the value of its last.
-  static void merge_keys(PickleDict& dict) {
-    std::map<std::pair<Kind, std::string>, size_t> seen;
-    std::vector<std::pair<const PickleValue*, const PickleValue*>> kept;
-    for (const auto& entry : dict.entries) {
-      const PickleValue& key = *entry.first;
-      const bool simple = key.is(Kind::text) || key.is(Kind::integer);
-      if (simple) {
-        const std::string* text = key.text();
-        const auto [place, added] =
-            seen.try_emplace({key.kind, text ? *text : std::to_string(*key.integer())}, kept.size());
-        if (!added) {
-          kept[place->second].second = entry.second;
-          continue;
-        }
-      }
-      kept.push_back(entry);
-    }
-    dict.entries = std::move(kept);
-  }
-
-  // A value inside itself, nesting deeper than any reader should follow, and values that contain each other
-  // so often that walking over them would never end, are refused here: whoever walks the tree need not care.
-  void check_graph() {
-    for (PickleValue& value : tree_.values_) {
-      if (auto* dict = std::get_if<PickleDict>(&value.data)) merge_keys(*dict);
-      if (auto* held = std::get_if<std::unique_ptr<PickleObject>>(&value.data)) merge_keys((*held)->items);
-    }
-    constexpr size_t kDepthLimit = 200;
-    const uint64_t limit = 64 * static_cast<uint64_t>(bytes_.size()) + 4096;
-    struct Frame {
-      const PickleValue* value;
-      std::vector<const PickleValue*> below;
-      size_t next = 0;
-      uint64_t size = 1;
-    };
-    std::unordered_map<const PickleValue*, uint64_t> sizes;  // 0: being visited
-    std::vector<Frame> path;
-    const auto enter = [&](const PickleValue* value) {
-      Frame frame{value, {}, 0, 1};
-      children(*value, [&](const PickleValue* child) { frame.below.push_back(child); });
-      sizes[value] = 0;
-      path.push_back(std::move(frame));
-    };
-    enter(tree_.root_);
-    while (!path.empty()) {
-      Frame& frame = path.back();
-      if (frame.next == frame.below.size()) {
-        sizes[frame.value] = frame.size;
-        const uint64_t size = frame.size;
-        path.pop_back();
-        if (!path.empty()) path.back().size += size;
-        continue;
-      }
-      const PickleValue* child = frame.below[frame.next++];
-      const auto found = sizes.find(child);
-      if (found == sizes.end()) {
-        if (path.size() >= kDepthLimit) bad("values nested more than {} deep", kDepthLimit);
-        enter(child);
-      } else {
-        if (found->second == 0) bad("a value that contains itself");
-        frame.size += found->second;
-      }
-      if (path.back().size > limit) bad("its values repeat each other {} times over", limit);
-    }
-  }
-
   std::span<const std::byte> bytes_;
   const std::string& where_;
   const UnpickleOptions& options_;
@@ -987,7 +778,7 @@ class Unpickler {
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, PickleValue*> memo_;
   std::map<std::string, size_t> storage_index_;
-  std::unordered_map<const PickleValue*, std::pair<size_t, const Element*>> storages_by_value_;
+  std::unordered_map<const PickleValue*, std::pair<size_t, const PickleElement*>> storages_by_value_;
   PickleValue *none_ = nullptr, *true_ = nullptr, *false_ = nullptr;
 };
 
