@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "cli/arguments.h"
+#include "cli/import_frozen_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "generate/export_checkpoint.h"
@@ -111,14 +113,20 @@ int inspect_command(const std::vector<std::string>& args) {
 }
 
 int import_command(const std::vector<std::string>& args) {
+  // Published weights of frozen models take words of their own.
+  const std::vector<std::string>& frozen = frozen_systems();
+  if (!args.empty() && std::find(frozen.begin(), frozen.end(), args.front()) != frozen.end())
+    return import_frozen_command(args.front(), {args.begin() + 1, args.end()});
   std::string from, file, out;
   Arguments arguments("import", "makes a checkpoint of melete from another program's file");
-  arguments.word("from", from, "who wrote it").one_of({"audiolm-pytorch"});
+  arguments.word("from", from, "who wrote it, or which published weights")
+      .one_of({"audiolm-pytorch", "hubert", "encodec", "t5", "vq-wav2vec"});
   arguments.word("file", file, "a trainer's package, a saved model or a state_dict (.pt)");
   arguments.option("out", out, "x.safetensors, or a run folder that `train --resume` goes on from");
   arguments.alias("o", "out");
   arguments.example("import audiolm-pytorch results/soundstream.10000.pt -o codec.safetensors");
   arguments.example("import audiolm-pytorch results/soundstream.10000.pt -o runs/codec");
+  arguments.example("import encodec --help");
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("-o is missing: x.safetensors or a run folder");
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "cli/arguments.h"
+#include "cli/kmeans_command.h"
 #include "cli/terminal.h"
 #include "cli/training_display.h"
 #include "core/base/error.h"
@@ -91,6 +92,8 @@ void read_settings_of_run(const std::string& folder, const std::string& what, Sc
 }  // namespace
 
 int train_command(const std::vector<std::string>& args) {
+  // Not trained by gradients: it has settings of its own.
+  if (!args.empty() && args.front() == "kmeans") return kmeans_command({args.begin() + 1, args.end()});
   // The first word says whose settings the rest of the line may hold.
   const std::string what = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
   auto recipe = make_recipe(what);

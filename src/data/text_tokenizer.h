@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/base/sentencepiece.h"
 
 namespace melete {
 
@@ -45,19 +46,18 @@ class SentencePieceTokenizer final : public TextTokenizer {
   explicit SentencePieceTokenizer(const std::string& model_path);
   // From the bytes of a model file; `where` goes into messages.
   SentencePieceTokenizer(std::string model_bytes, const std::string& where);
-  ~SentencePieceTokenizer() override;
 
   std::string kind() const override { return "sentencepiece"; }
-  int64_t vocabulary() const override;
+  int64_t vocabulary() const override { return model_.size(); }
   const std::string& identity() const override { return identity_; }
-  std::vector<int64_t> pieces(std::string_view text) const override;
+  std::vector<int64_t> pieces(std::string_view text) const override { return model_.encode(text); }
   std::string text(const std::vector<int64_t>& ids) const override;
   const std::string& model_bytes() const { return bytes_; }
 
  private:
-  struct Processor;
-  std::unique_ptr<Processor> processor_;
-  std::string bytes_, identity_;
+  std::string bytes_;
+  SentencePieceModel model_;
+  std::string identity_;
 };
 
 }  // namespace melete

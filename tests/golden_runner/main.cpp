@@ -22,9 +22,6 @@ namespace {
 const std::set<std::string> kSystemsLeftOut = {"muse", "musiclm", "spear-tts", "voicebox"};
 const std::set<std::string> kKindsLeftOut = {
     "AudioLM",
-    "T5EncoderModel",
-    "EncodecModel / EncodecWrapper",
-    "HubertWithKmeans (HF HubertModel + k-means)",
 };
 
 std::map<std::string, CaseFunction>& registry() {

@@ -1,0 +1,75 @@
+#include "data/text_tokenizer.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "io/base/checksum.h"
+
+namespace melete {
+
+namespace {
+
+constexpr int64_t kFirstByte = 2;
+
+std::string hash_of(std::string_view kind, std::string_view content) {
+  Checksum sum;
+  sum.add(kind);
+  sum.add(content);
+  return sum.hex();
+}
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  require(file.good(), "[read {}] there is no such SentencePiece model", path);
+  std::ostringstream content;
+  content << file.rdbuf();
+  return std::move(content).str();
+}
+
+}  // namespace
+
+std::vector<int64_t> TextTokenizer::encode(std::string_view text, int64_t max_tokens) const {
+  require(max_tokens >= 1, "[text] expected room for at least 1 token, got {}", max_tokens);
+  std::vector<int64_t> ids = pieces(text);
+  if (static_cast<int64_t>(ids.size()) >= max_tokens) ids.resize(static_cast<size_t>(max_tokens - 1));
+  ids.push_back(kTextEnd);
+  return ids;
+}
+
+ByteTokenizer::ByteTokenizer() : identity_(hash_of("bytes", "+2")) {}
+
+std::vector<int64_t> ByteTokenizer::pieces(std::string_view text) const {
+  std::vector<int64_t> ids;
+  ids.reserve(text.size() + 1);
+  for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte) + kFirstByte);
+  return ids;
+}
+
+std::string ByteTokenizer::text(const std::vector<int64_t>& ids) const {
+  std::string result;
+  for (const int64_t id : ids)
+    if (id >= kFirstByte && id < vocabulary()) result += static_cast<char>(id - kFirstByte);
+  return result;
+}
+
+SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_path)
+    : SentencePieceTokenizer(read_whole(model_path), model_path) {}
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model_bytes, const std::string& where)
+    : bytes_(std::move(model_bytes)), model_(bytes_, where), identity_(hash_of("sentencepiece", bytes_)) {
+  require(
+      model_.pad_id() == kTextPad && model_.end_id() == kTextEnd,
+      "[{}] expected padding and end as ids {} and {}, got {} and {}; train it with --pad_id=0 --eos_id=1 "
+      "--unk_id=2 --bos_id=-1",
+      where, kTextPad, kTextEnd, model_.pad_id(), model_.end_id());
+}
+
+std::string SentencePieceTokenizer::text(const std::vector<int64_t>& ids) const {
+  std::vector<int64_t> plain;
+  for (const int64_t id : ids)
+    if (id > kTextEnd && id < vocabulary()) plain.push_back(id);
+  return model_.decode(plain);
+}
+
+}  // namespace melete
