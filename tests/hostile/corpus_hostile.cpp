@@ -107,7 +107,7 @@ TEST_P(Corpus, IsReadOrRefusedWithinItsMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Readers, Corpus, ::testing::ValuesIn(fuzz::targets()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& chosen) { return chosen.param.name; });
 
 }  // namespace
 }  // namespace melete
