@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstring>
 #include <fstream>
 #include <regex>
 
@@ -524,6 +525,24 @@ TEST(T5, PaddingChangesNothingAndAFileBringsItBack) {
   config.vocabulary = 10;
   EXPECT_THAT(refusal([&] { T5TextEncoder(T5Encoder(config), pieces); }),
               HasSubstr("do not belong together"));
+}
+
+// The length at the front of a safetensors file may begin like a pickle or an archive.
+TEST(ForeignFile, KindsAreToldApart) {
+  TemporaryFolder folder;
+  for (const int64_t wanted : {0x80, 0x4b50}) {
+    const std::string path = folder / "x.safetensors";
+    std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    header.resize(static_cast<size_t>(wanted), ' ');
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &wanted, 8);
+    testing::write_bytes(path, bytes + header + std::string(4, '\0'));
+    EXPECT_EQ(read_foreign(path).tensors.count("a"), 1u) << wanted;
+  }
+  testing::write_bytes(folder / "y.pt", "\x80\x02}.");
+  EXPECT_THAT(refusal([&] { read_foreign(folder / "y.pt"); }), HasSubstr("y.pt"));
+  EXPECT_THAT(refusal([&] { read_foreign(folder / "none.pt"); }), HasSubstr("none.pt"));
+  EXPECT_THAT(refusal([&] { read_foreign(folder.path()); }), HasSubstr("model.safetensors"));
 }
 
 // `melete import`, from the weights of the reference cases to files that load.

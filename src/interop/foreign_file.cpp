@@ -82,11 +82,13 @@ void read_torch(const std::string& path, ForeignFile& result) {
   if (!result.task.is_object()) result.task = nullptr;
 }
 
+// A safetensors file begins with a length of eight bytes, which may look like anything, and a brace.
 bool begins_like_torch(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  char first[2] = {};
-  file.read(first, 2);
-  return file.gcount() == 2 && ((first[0] == 'P' && first[1] == 'K') || first[0] == '\x80');
+  char first[9] = {};
+  file.read(first, 9);
+  if (file.gcount() == 9 && first[8] == '{' && first[6] == 0 && first[7] == 0) return false;
+  return file.gcount() >= 2 && ((first[0] == 'P' && first[1] == 'K') || first[0] == '\x80');
 }
 
 void read_weights(const fs::path& path, ForeignFile& result) {
