@@ -2,29 +2,147 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "bench/plan.h"
+#include "bench/ranks_bench.h"
 #include "bench/soundstream_bench.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
+#include "core/base/error.h"
 #include "core/engine.h"
+#include "dist/group.h"
+#include "dist/launcher.h"
+#include "tasks/recipe.h"
 
 namespace melete {
 
+namespace {
+
+// bench <recipe> --plan: what many accelerators would ask for.
+int plan_command(const std::vector<std::string>& args) {
+  const std::string what = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
+  const auto recipe = make_recipe(what);
+  Schema schema = recipe->schema();
+  PlanAssumptions assumptions;
+  std::string word;
+  bool wanted = false;
+  Arguments arguments("bench", "plans training on many accelerators, from the model's own sizes");
+  arguments.word("what", word, "what to plan for").one_of(recipe_names());
+  arguments.option("plan", wanted, "plan instead of timing");
+  arguments.option("accelerators", assumptions.accelerators, "how many, one row each").at_least(1);
+  arguments.option("step-seconds", assumptions.step_seconds, "an accelerator's own time for a step")
+      .at_least(1e-6);
+  arguments.option("disk-mb", assumptions.disk_mb_a_second, "MB a second that a checkpoint is written with")
+      .at_least(1);
+  arguments.settings(schema);
+  arguments.example("bench soundstream --plan --config recipes/soundstream.toml --step-seconds 0.2");
+  if (!arguments.parse(args)) return 0;
+  schema.check();
+
+  const PlanSizes sizes = sizes_of(*recipe);
+  const double disk_seconds =
+      static_cast<double>(sizes.checkpoint_bytes) * 1e-6 / assumptions.disk_mb_a_second;
+  const double between = static_cast<double>(recipe->train.save_every) * assumptions.step_seconds;
+  fmt::print("{}: {} parameters in training\n", sizes.name,
+             human_count(static_cast<double>(sizes.parameters)));
+  fmt::print("  reduced in a step   {} of gradients, {} of codebook statistics, {} collectives\n",
+             human_bytes(static_cast<double>(sizes.gradient_bytes)),
+             human_bytes(static_cast<double>(sizes.codebook_bytes)), sizes.collectives);
+  fmt::print("  a rank in a step    {} items of {:.2f} s in {} (assumed; --step-seconds)\n",
+             sizes.items_a_step, sizes.seconds_of_audio, human_seconds(assumptions.step_seconds));
+  fmt::print("  a checkpoint        {}, {} at {:.0f} MB/s: {:.2f} % of the time at train.save_every {}\n\n",
+             human_bytes(static_cast<double>(sizes.checkpoint_bytes)), human_seconds(disk_seconds),
+             assumptions.disk_mb_a_second, between > 0 ? 100 * disk_seconds / (between + disk_seconds) : 0.0,
+             recipe->train.save_every);
+  TextTable table({"ranks", "sent by each", "Gbit/s to hide it", "lost at 10 Gbit/s", "sound read",
+                   "from disk", "memory of a rank", "sharded"});
+  for (const PlanRow& row : plan(sizes, assumptions))
+    table.row({fmt::format("{}", row.accelerators), human_bytes(row.sent_bytes),
+               fmt::format("{:.1f}", row.hidden_gbit_a_second),
+               fmt::format("{:.0f} %", 100 * row.visible_at_10_gbit),
+               fmt::format("{:.0f} s/s", row.audio_a_second),
+               fmt::format("{:.1f} MB/s", row.read_mb_a_second), human_bytes(row.memory_bytes),
+               human_bytes(row.sharded_memory_bytes)});
+  fmt::print("{}\ndocs/scale.md says what to do about each limit.\n", table.text());
+  return 0;
+}
+
+// Seconds of a step in `processes` processes of `threads` threads each: the program starts itself again.
+double time_processes(int64_t processes, int64_t threads, std::vector<std::string> args) {
+  LaunchOptions options;
+  options.processes = processes;
+  options.words = {"bench"};
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--procs" || args[i] == "--threads")
+      ++i;
+    else if (!args[i].starts_with("--procs=") && !args[i].starts_with("--threads="))
+      options.words.push_back(args[i]);
+  }
+  options.words.insert(options.words.end(), {"--threads", std::to_string(threads), "--as-rank"});
+  double seconds = 0;
+  options.on_line = [&seconds](int64_t rank, const std::string& line) {
+    if (rank == 0 && line.starts_with("seconds "))
+      seconds = std::stod(line.substr(8));
+    else
+      fmt::print(stderr, "[rank {}] {}\n", rank, line);
+  };
+  const LaunchResult result = launch(options);
+  require(result.code == 0 && seconds > 0, "[bench] {}", result.reason);
+  return seconds;
+}
+
+int compare_processes(int64_t processes, int64_t threads, const SoundStreamBenchConfig& config,
+                      const std::vector<std::string>& args) {
+  const int64_t cores = threads > 0 ? threads : available_threads();
+  const int64_t each = std::max<int64_t>(1, cores / processes);
+  const double one = time_processes(1, cores, args), many = time_processes(processes, each, args);
+  const auto rate = [&](double seconds) {
+    return fmt::format("{:.2f}", static_cast<double>(config.batch_size) / seconds);
+  };
+  TextTable table({"processes", "threads of each", "seconds of a step", "items a second"});
+  table.row({"1", fmt::format("{}", cores), fmt::format("{:.4f}", one), rate(one)});
+  table.row({fmt::format("{}", processes), fmt::format("{}", each), fmt::format("{:.4f}", many), rate(many)});
+  fmt::print("{}\nthroughput ratio: {:.2f} ({} x {} against 1 x {}, {} items a step)\n", table.text(),
+             one / many, processes, each, cores, config.batch_size);
+  return 0;
+}
+
+}  // namespace
+
 int bench_command(const std::vector<std::string>& args) {
+  if (std::find(args.begin(), args.end(), "--plan") != args.end()) return plan_command(args);
   SoundStreamBenchConfig config;
   Schema schema = schema_of(config);
   std::string what, precision = "fp32";
   int64_t threads = 0, repeats = 5;
-  bool json = false;
+  int64_t processes = 0;
+  bool json = false, plan_wanted = false, as_rank = false;
   Arguments arguments("bench", "times training and inference on this machine");
   arguments.word("what", what, "what to time").one_of({"soundstream"});
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.option("precision", precision, "arithmetic of forward and backward").one_of({"fp32", "bf16"});
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
   arguments.option("json", json, "print one JSON object instead of a table");
+  arguments.option("procs", processes, "compare this many processes with one that has all threads")
+      .at_least(0);
+  arguments.option("plan", plan_wanted, "no timing: what training on many accelerators would need");
+  arguments.option("as-rank", as_rank, "be one of the processes that --procs starts");
   arguments.settings(schema);
   arguments.example("bench soundstream --threads 1");
+  arguments.example("bench soundstream --procs 2");
+  arguments.example("bench soundstream --plan --config recipes/soundstream.toml");
   if (!arguments.parse(args)) return 0;
   schema.check();
+  if (as_rank) {
+    set_threads(static_cast<int>(threads));
+    Group group(read_place(), {});
+    const double seconds = ranks_step_seconds(group, config, precision, static_cast<int>(repeats));
+    if (group.main()) fmt::print(stderr, "seconds {}\n", seconds);
+    group.finish();
+    return 0;
+  }
+  if (processes > 0) return compare_processes(processes, threads, config, args);
 
   set_threads(static_cast<int>(threads));
   Bench bench(precision, static_cast<int>(repeats));

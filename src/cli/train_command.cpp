@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <optional>
+#include <thread>
 
 #include "cli/arguments.h"
 #include "cli/kmeans_command.h"
@@ -16,6 +17,8 @@
 #include "core/base/random.h"
 #include "core/engine.h"
 #include "data/loader.h"
+#include "dist/group.h"
+#include "dist/launcher.h"
 #include "run/metrics.h"
 #include "run/run_folder.h"
 #include "tasks/recipe.h"
@@ -59,7 +62,51 @@ std::vector<ManifestEntry> find_recordings(const std::string& from, Reporter& re
   return entries;
 }
 
-Data load_data(const Recipe& recipe, Reporter& reporter) {
+// The words for one of the processes that --procs starts: all but --procs itself.
+std::vector<std::string> words_of_rank(const std::vector<std::string>& args) {
+  std::vector<std::string> words{"train"};
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--procs") {
+      ++i;
+      continue;
+    }
+    if (!args[i].starts_with("--procs=")) words.push_back(args[i]);
+  }
+  return words;
+}
+
+int launch_ranks(int64_t processes, const std::vector<std::string>& args, const DistConfig& config) {
+  LaunchOptions options;
+  options.processes = processes;
+  options.words = words_of_rank(args);
+  options.grace_seconds = std::min(config.timeout_seconds, 30.0) + 4 * config.heartbeat_seconds + 2;
+  options.on_line = [](int64_t rank, const std::string& line) {
+    fmt::print(stderr, "[rank {}] {}\n", rank, line);
+    std::fflush(stderr);
+  };
+  const LaunchResult result = launch(options);
+  if (result.code == 0 || result.code == 130) return result.code;
+  fail("[procs] {}; all others have ended", result.reason);
+}
+
+// Every rank must train on the same recordings, whatever machine it is on.
+void check_same_data(Group& group, const std::string& role, const std::vector<ManifestEntry>& entries) {
+  std::vector<std::string> names;
+  for (const ManifestEntry& entry : entries) names.push_back(entry.path);
+  std::sort(names.begin(), names.end());
+  uint64_t key = 0;
+  for (const std::string& name : names) key = random_key(key, name);
+  group.require_same(role + " data", fmt::format("{} files, list {:016x}", entries.size(), key));
+}
+
+// All cores of this machine, shared out over its ranks unless each is bound to its own already.
+int threads_of_rank(int64_t wanted, const Place& place) {
+  if (wanted > 0 || place.alone()) return static_cast<int>(wanted);
+  const int available = available_threads(), all = static_cast<int>(std::thread::hardware_concurrency());
+  return available < all ? available : std::max(1, available / static_cast<int>(place.local_size));
+}
+
+Data load_data(const Recipe& recipe, Reporter& reporter, Group& group) {
   const auto on_failure = [&reporter](const std::string& path, const std::string& message) {
     reporter.warning(fmt::format("skipped {}: {}", path, message));
   };
@@ -71,6 +118,8 @@ Data load_data(const Recipe& recipe, Reporter& reporter) {
   } else {
     parts = split(entries, recipe.data.valid_fraction, static_cast<uint64_t>(recipe.data.split_seed));
   }
+  check_same_data(group, "training", parts.train);
+  check_same_data(group, "validation", parts.valid);
   Data data;
   data.description = {describe_entries("training", parts.train), describe_entries("validation", parts.valid)};
   data.train = std::make_shared<AudioDataset>(std::move(parts.train), recipe.data, on_failure);
@@ -89,78 +138,82 @@ void read_settings_of_run(const std::string& folder, const std::string& what, Sc
   schema.apply(found->checkpoint.meta.at("config"));
 }
 
-}  // namespace
+struct Words {
+  std::string what, out;
+  bool resume, fresh, auto_resume;
+};
 
-int train_command(const std::vector<std::string>& args) {
-  // Not trained by gradients: it has settings of its own.
-  if (!args.empty() && args.front() == "kmeans") return kmeans_command({args.begin() + 1, args.end()});
-  // The first word says whose settings the rest of the line may hold.
-  const std::string what = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
-  auto recipe = make_recipe(what);
-  Schema schema = recipe->schema();
-
-  std::string word, out;
-  bool resume = false, fresh = false;
-  Arguments arguments("train", "trains a model on your recordings");
-  arguments.word("what", word, "what to train").one_of(recipe_names());
-  arguments.option("out", out, "folder of the run; runs/<what> when not given");
-  arguments.option("resume", resume, "go on from the newest checkpoint of that folder");
-  arguments.option("fresh", fresh, "move an old run in that folder aside and start anew");
-  arguments.alias("o", "out");
-  arguments.alias("data", "data_from");
-  arguments.alias("valid-data", "valid_from");
-  arguments.alias("steps", "train.steps");
-  arguments.alias("precision", "train.precision");
-  arguments.settings(schema);
-  arguments.example(
-      "train soundstream --config recipes/tiny/soundstream.toml --data my-recordings --out runs/codec");
-  arguments.example("train soundstream --out runs/codec --resume --steps 20000");
-  if (!arguments.parse(args)) return 0;
-  if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
-  if (out.empty()) out = "runs/" + what;
-
-  if (resume) {
-    read_settings_of_run(out, what, schema);
-    arguments.apply_settings();
+// What one rank does; alone, the only one.
+int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& arguments, Words words) {
+  // The main rank looks into the run folder, and all use its settings; another machine may not see the
+  // folder.
+  if (group.main()) {
+    if (words.auto_resume && !words.resume && !words.fresh) {
+      words.resume = latest_usable(words.out, [](const std::string&) {}).has_value();
+      words.fresh = !words.resume && has_run(words.out);  // it died before its first checkpoint
+    }
+    if (words.resume) {
+      read_settings_of_run(words.out, words.what, schema);
+      arguments.apply_settings();
+    }
+    if (recipe.data_from.empty())
+      throw UsageError("no recordings to train on; give --data FOLDER_OR_MANIFEST");
   }
-  if (recipe->data_from.empty())
-    throw UsageError("no recordings to train on; give --data FOLDER_OR_MANIFEST");
+  const auto agreed = nlohmann::ordered_json::parse(
+      group.from_main(nlohmann::ordered_json{{"resume", words.resume}, {"settings", schema.json()}}.dump()));
+  words.resume = agreed.at("resume");
+  if (!group.main()) schema.apply(agreed.at("settings"));
   schema.check();
-  recipe->settle();
-  set_threads(static_cast<int>(recipe->threads));
+  recipe.settle();
+  if (recipe.train.device == "cuda" && !group.alone())
+    recipe.train.device = fmt::format("cuda:{}", group.place().local_rank);
+  set_threads(threads_of_rank(recipe.threads, group.place()));
 
-  TrainingDisplay display;
+  // The main rank speaks for all.
+  std::optional<TrainingDisplay> display;
   Reporters reporters;
-  reporters.add(display);
+  if (group.main()) reporters.add(display.emplace());
   // Data first: a wrong path must not leave a run folder behind.
-  Data data = load_data(*recipe, reporters);
-  RunFolder folder(out, resume ? StartMode::resume : fresh ? StartMode::fresh : StartMode::new_run);
-  if (!folder.moved_aside().empty()) reporters.note("the old run is now in " + folder.moved_aside());
+  Data data = load_data(recipe, reporters, group);
+  std::optional<RunFolder> folder;
+  if (group.main()) {
+    folder.emplace(words.out, words.resume  ? StartMode::resume
+                              : words.fresh ? StartMode::fresh
+                                            : StartMode::new_run);
+    if (!folder->moved_aside().empty()) reporters.note("the old run is now in " + folder->moved_aside());
+  }
 
-  const auto seed = static_cast<uint64_t>(recipe->train.seed);
+  const auto seed = static_cast<uint64_t>(recipe.train.seed);
   torch::manual_seed(random_key(seed, "weights"));
-  const std::unique_ptr<Task> task = recipe->make_task();
-  BatchLoader training(data.train, recipe->batch_size, seed);
+  const std::unique_ptr<Task> task = recipe.make_task();
+  BatchLoader training(data.train, recipe.batch_size, seed, static_cast<int>(group.rank()),
+                       static_cast<int>(group.size()), recipe.train.dist.split_batches);
   std::optional<BatchLoader> validation;
-  if (data.valid) validation.emplace(data.valid, recipe->batch_size, seed);
-  folder.write_config(schema.json());
+  if (data.valid) validation.emplace(data.valid, recipe.batch_size, seed);
+  if (folder) folder->write_config(schema.json());
 
   TrainerParts parts{*task, training};
   parts.validation = validation ? &*validation : nullptr;
-  parts.folder = &folder;
+  parts.folder = folder ? &*folder : nullptr;
+  parts.group = &group;
   parts.reporter = &reporters;
   parts.config = schema.json();
   parts.about.settings_table = schema.table();
   parts.about.data = data.description;
   parts.about.threads = thread_count();
-  Trainer trainer(std::move(parts), recipe->train);
-  if (resume) trainer.resume();
+  if (!group.alone())
+    parts.about.data.push_back(fmt::format("processes: {} ({}), batch {} in all", group.size(),
+                                           group.place().source, training.items_per_batch()));
+  Trainer trainer(std::move(parts), recipe.train);
+  if (words.resume) trainer.resume();
 
   // The files are opened after resume() has cut rows of lost steps.
-  JsonlReporter jsonl(folder.metrics_path());
-  TensorBoardReporter tensorboard(folder.path());
-  reporters.add(jsonl);
-  reporters.add(tensorboard);
+  std::optional<JsonlReporter> jsonl;
+  std::optional<TensorBoardReporter> tensorboard;
+  if (folder) {
+    reporters.add(jsonl.emplace(folder->metrics_path()));
+    reporters.add(tensorboard.emplace(folder->path()));
+  }
 
   stop_wanted = false;
   std::signal(SIGINT, ask_to_stop);
@@ -177,6 +230,68 @@ int train_command(const std::vector<std::string>& args) {
       break;
   }
   throw Error(result.reason);
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& args) {
+  // Not trained by gradients: it has settings of its own.
+  if (!args.empty() && args.front() == "kmeans") return kmeans_command({args.begin() + 1, args.end()});
+  // The first word says whose settings the rest of the line may hold.
+  const std::string what = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
+  auto recipe = make_recipe(what);
+  Schema schema = recipe->schema();
+
+  std::string word, out;
+  bool resume = false, fresh = false, auto_resume = false;
+  int64_t processes = 0;
+  Arguments arguments("train", "trains a model on your recordings");
+  arguments.word("what", word, "what to train").one_of(recipe_names());
+  arguments.option("out", out, "folder of the run; runs/<what> when not given");
+  arguments.option("resume", resume, "go on from the newest checkpoint of that folder");
+  arguments.option("fresh", fresh, "move an old run in that folder aside and start anew");
+  arguments.option("auto-resume", auto_resume,
+                   "go on where that folder has a checkpoint, else start: for jobs that are started again");
+  arguments.option("procs", processes, "train in this many processes on this machine; 0: in this one")
+      .at_least(0)
+      .at_most(4096);
+  arguments.alias("o", "out");
+  arguments.alias("data", "data_from");
+  arguments.alias("valid-data", "valid_from");
+  arguments.alias("steps", "train.steps");
+  arguments.alias("precision", "train.precision");
+  arguments.settings(schema);
+  arguments.example(
+      "train soundstream --config recipes/tiny/soundstream.toml --data my-recordings --out runs/codec");
+  arguments.example("train soundstream --out runs/codec --resume --steps 20000");
+  arguments.example("train soundstream --config recipes/soundstream.toml --data my-recordings --procs 2");
+  if (!arguments.parse(args)) return 0;
+  if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
+  if (out.empty()) out = "runs/" + what;
+
+  const Place place = read_place();
+  if (processes > 0) {
+    if (!place.alone())
+      throw UsageError(fmt::format("--procs inside a group of {} processes that {} has started; leave it out",
+                                   place.size, place.source));
+    return launch_ranks(processes, args, recipe->train.dist);
+  }
+  // A group that its launcher has started anew goes on from where it was.
+  if (place.restarts > 0) {
+    auto_resume = true;
+    resume = fresh = false;
+  }
+
+  Group group(place, recipe->train.dist);
+  try {
+    const int code =
+        train_in_group(group, *recipe, schema, arguments, {what, out, resume, fresh, auto_resume});
+    group.finish();
+    return code;
+  } catch (const std::exception& error) {
+    group.say_failure(error.what());
+    throw;
+  }
 }
 
 }  // namespace melete

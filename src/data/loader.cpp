@@ -1,6 +1,7 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -57,7 +58,9 @@ struct BatchLoader::Impl {
   std::shared_ptr<AudioDataset> dataset;
   int64_t batch_size;
   uint64_t seed;
-  int rank, rank_count;
+  int rank_count;
+  int64_t whole = 0, offset = 0;    // items of all ranks in a batch; where ours begin in it
+  std::atomic<int64_t> origin = 0;  // item that batch 0 begins with
 
   std::mutex caller_mutex;  // a second caller would restart what the first one waits for
   std::mutex mutex;
@@ -82,7 +85,7 @@ struct BatchLoader::Impl {
     return orders[epoch] = std::make_shared<const std::vector<int64_t>>(rng.permutation(dataset->size()));
   }
 
-  int64_t first_position(int64_t number) const { return (number * rank_count + rank) * batch_size; }
+  int64_t first_position(int64_t number) const { return origin + number * whole + offset; }
 
   Batch make(int64_t number) {
     std::vector<AudioItem> items;
@@ -145,16 +148,21 @@ struct BatchLoader::Impl {
 };
 
 BatchLoader::BatchLoader(std::shared_ptr<AudioDataset> dataset, int64_t batch_size, uint64_t seed, int rank,
-                         int rank_count)
+                         int rank_count, bool split)
     : impl_(std::make_unique<Impl>()) {
   require(dataset != nullptr, "[data] expected a dataset, got none");
   require(batch_size >= 1, "[batch_size] expected 1 or more, got {}", batch_size);
   require(rank_count >= 1 && rank >= 0 && rank < rank_count, "[data] expected a rank in 0..{}, got {}",
           rank_count - 1, rank);
   impl_->dataset = std::move(dataset);
-  impl_->batch_size = batch_size;
+  require(!split || batch_size >= rank_count,
+          "[batch_size] a whole batch of {} cannot be shared out over {} ranks; try a larger one", batch_size,
+          rank_count);
+  const int64_t share = batch_size / rank_count, left = batch_size % rank_count;
+  impl_->whole = split ? batch_size : batch_size * rank_count;
+  impl_->batch_size = split ? share + (rank < left ? 1 : 0) : batch_size;
+  impl_->offset = split ? rank * share + std::min<int64_t>(rank, left) : rank * batch_size;
   impl_->seed = seed;
-  impl_->rank = rank;
   impl_->rank_count = rank_count;
   for (int64_t i = 0; i < impl_->dataset->config().workers; ++i)
     impl_->workers.emplace_back([this] { impl_->run_worker(); });
@@ -188,13 +196,30 @@ double BatchLoader::wait_seconds() const {
   return impl_->waited_seconds;
 }
 
+int64_t BatchLoader::items_per_batch() const {
+  return impl_->whole;
+}
+
+double BatchLoader::weight() const {
+  return static_cast<double>(impl_->batch_size * impl_->rank_count) / static_cast<double>(impl_->whole);
+}
+
+void BatchLoader::start_from(int64_t item) {
+  require(item >= 0, "[data] expected an item number of 0 or more, got {}", item);
+  const std::lock_guard one_caller(impl_->caller_mutex);
+  // What is being made for the old place ends in slots that nobody holds any more; no new one begins.
+  const std::lock_guard lock(impl_->mutex);
+  impl_->slots.clear();
+  impl_->next = impl_->horizon = 0;
+  impl_->origin = item;
+}
+
 AudioDataset& BatchLoader::dataset() {
   return *impl_->dataset;
 }
 
 int64_t BatchLoader::batches_per_epoch() const {
-  const int64_t step = impl_->batch_size * impl_->rank_count;
-  return (impl_->dataset->size() + step - 1) / step;
+  return (impl_->dataset->size() + impl_->whole - 1) / impl_->whole;
 }
 
 int64_t BatchLoader::epoch_of(int64_t number) const {

@@ -32,6 +32,11 @@ class BatchSource {
   virtual ~BatchSource() = default;
   virtual Batch batch(int64_t number) = 0;
   virtual double wait_seconds() const { return 0; }  // time that callers have waited for data so far
+
+  // For sources that count the items of an endless stream, so that a run can go on with other batches:
+  virtual int64_t items_per_batch() const { return 0; }  // of all ranks together; 0: not counted
+  virtual double weight() const { return 1; }            // of this rank's part in a mean over all ranks
+  virtual void start_from(int64_t /*item*/) {}           // batch 0 begins with this item
 };
 
 // Items of unequal length become one tensor a rate: padded with zeros to the longest, or cut to the shortest.
@@ -41,12 +46,16 @@ class BatchLoader : public BatchSource {
  public:
   // For rank r of R every batch is split into R parts of `batch_size`, and this loader gives part r: the
   // ranks' batches in a row are the batch of one process with batch_size * R.
+  // `split`: batch_size is the whole batch; the first ranks have one item more where it does not divide.
   BatchLoader(std::shared_ptr<AudioDataset> dataset, int64_t batch_size, uint64_t seed, int rank = 0,
-              int rank_count = 1);
+              int rank_count = 1, bool split = false);
   ~BatchLoader() override;
 
   Batch batch(int64_t number) override;
   double wait_seconds() const override;
+  int64_t items_per_batch() const override;
+  double weight() const override;
+  void start_from(int64_t item) override;
 
   AudioDataset& dataset();
   int64_t batches_per_epoch() const;       // rounded up

@@ -3,9 +3,10 @@
 #include <torch/nn/functional.h>
 
 #include <cmath>
-#include <tuple>
+#include <numeric>
 
 #include "core/base/error.h"
+#include "dist/group.h"
 
 namespace melete {
 
@@ -16,13 +17,6 @@ at::Tensor nearest_centre(const at::Tensor& x, const at::Tensor& centres, bool c
   if (cosine) return at::mm(x, centres.t()).argmax(1);
   // |x - c|^2 without |x|^2, which is the same for every centre
   return at::addmm(centres.square().sum(1), x, centres.t(), 1, -2).argmin(1);
-}
-
-// How many rows chose each code, and the sum of their vectors. [size], [size, dim]
-std::tuple<at::Tensor, at::Tensor> gather(const at::Tensor& x, const at::Tensor& codes, int64_t size) {
-  const at::Tensor counts = at::bincount(codes, {}, size).to(x.scalar_type());
-  const at::Tensor sums = at::zeros({size, x.size(1)}, x.options()).index_add_(0, codes, x);
-  return {counts, sums};
 }
 
 }  // namespace
@@ -47,9 +41,12 @@ CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bo
   bool learning = is_training() && update;
   if (learning) {
     require(draws != nullptr, "[codebook] training needs a source of random draws");
-    // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
-    learning = at::isfinite(rows.sum()).item<bool>();
-    if (learning && initialised.item<float>() == 0) initialise(rows, *draws);
+    if (initialised.item<float>() == 0) {
+      // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
+      const bool broken = !at::isfinite(rows.sum()).item<bool>();
+      learning = group_ ? !group_->any(broken) : !broken;
+      if (learning) initialise(rows, *draws);
+    }
   }
   const at::Tensor codes = nearest(rows, draws);
   Choice choice{embedding.index_select(0, codes), codes};
@@ -71,13 +68,57 @@ at::Tensor CodebookImpl::nearest(const at::Tensor& x, Draws* draws) {
   return (scores / config_.temperature + noise).argmax(1);
 }
 
+// What all ranks' vectors say together.
+struct CodebookImpl::Gathered {
+  at::Tensor counts;          // [size] how many chose each code
+  at::Tensor sums;            // [size, dim] of their vectors
+  std::vector<int64_t> rows;  // of every rank
+};
+
+CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::Tensor& codes) const {
+  const int64_t size = config_.size, dim = x.size(1), ranks = group_ ? group_->size() : 1;
+  // Sums, counts and numbers of rows travel as one. [size * dim + size + ranks]
+  at::Tensor all = at::zeros({size * dim + size + ranks}, x.options());
+  const at::Tensor sums = all.narrow(0, 0, size * dim).view({size, dim});
+  const at::Tensor chosen = all.narrow(0, size * dim, size);
+  const at::Tensor rows = all.narrow(0, size * dim + size, ranks);
+  sums.index_add_(0, codes, x);
+  chosen.copy_(at::bincount(codes, {}, size));
+  rows[group_ ? group_->rank() : 0].fill_(x.size(0));
+  if (group_) group_->sum(all);
+  Gathered gathered{chosen, sums, {}};
+  const at::Tensor numbers = rows.to(at::kCPU).to(at::kLong);
+  gathered.rows.assign(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + ranks);
+  return gathered;
+}
+
+// The rows with these numbers, counted through the ranks in order. wanted [count] -> [count, dim]
+at::Tensor CodebookImpl::rows_of_all(const at::Tensor& x, const std::vector<int64_t>& rows_of_ranks,
+                                     const at::Tensor& wanted) const {
+  if (!group_ || group_->alone()) return x.index_select(0, wanted.to(x.device()));
+  const int64_t first =
+      std::accumulate(rows_of_ranks.begin(), rows_of_ranks.begin() + group_->rank(), int64_t{0});
+  const at::Tensor local = wanted - first;
+  const at::Tensor mine = at::nonzero((local >= 0).logical_and(local < x.size(0))).squeeze(1);
+  at::Tensor rows = at::zeros({wanted.size(0), x.size(1)}, x.options());
+  rows.index_copy_(0, mine.to(x.device()), x.index_select(0, local.index_select(0, mine).to(x.device())));
+  group_->sum(rows);
+  return rows;
+}
+
 void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
-  at::Tensor centres = x.index_select(0, draws.rows("kmeans", x.size(0), config_.size));
+  std::vector<int64_t> counts_of_ranks{x.size(0)};
+  if (group_) {
+    const at::Tensor all = group_->gather(at::full({1}, x.size(0), at::kLong)).flatten();
+    counts_of_ranks.assign(all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel());
+  }
+  const int64_t population = std::accumulate(counts_of_ranks.begin(), counts_of_ranks.end(), int64_t{0});
+  at::Tensor centres = rows_of_all(x, counts_of_ranks, draws.rows("kmeans", population, config_.size));
   at::Tensor sizes;
   for (int64_t i = 0; i < config_.kmeans_iterations; ++i) {
-    at::Tensor sums;
-    std::tie(sizes, sums) = gather(x, nearest_centre(x, centres, config_.cosine), config_.size);
-    at::Tensor means = sums / at::clamp_min(sizes, 1).unsqueeze(1);
+    const Gathered gathered = gather_all(x, nearest_centre(x, centres, config_.cosine));
+    sizes = gathered.counts;
+    at::Tensor means = gathered.sums / at::clamp_min(sizes, 1).unsqueeze(1);
     if (config_.cosine) means = unit_vectors(means);
     centres = at::where((sizes == 0).unsqueeze(1), centres, means);
   }
@@ -88,9 +129,11 @@ void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
 }
 
 void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, Draws& draws) {
-  const auto [batch_counts, batch_sums] = gather(x, codes, config_.size);
-  counts.lerp_(batch_counts, 1 - config_.decay);
-  embedding_sum.lerp_(batch_sums, 1 - config_.decay);
+  const Gathered gathered = gather_all(x, codes);
+  // Vectors that are not finite, on whatever rank, leave every rank's codebook as it is.
+  if (!at::isfinite(gathered.sums.sum()).item<bool>()) return;
+  counts.lerp_(gathered.counts, 1 - config_.decay);
+  embedding_sum.lerp_(gathered.sums, 1 - config_.decay);
 
   const at::Tensor total = counts.sum();
   const double size = static_cast<double>(config_.size);
@@ -98,13 +141,14 @@ void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, Draws& d
   at::Tensor means = embedding_sum / smoothed.unsqueeze(1);
   if (config_.cosine) means = unit_vectors(means);
   embedding.copy_(means);
-  if (config_.dead_code_threshold > 0) revive_dead_codes(x, draws);
+  if (config_.dead_code_threshold > 0) revive_dead_codes(x, gathered.rows, draws);
 }
 
-void CodebookImpl::revive_dead_codes(const at::Tensor& x, Draws& draws) {
+void CodebookImpl::revive_dead_codes(const at::Tensor& x, const std::vector<int64_t>& rows, Draws& draws) {
   const at::Tensor dead = at::nonzero(counts < config_.dead_code_threshold).squeeze(1);
   if (dead.size(0) == 0) return;
-  at::Tensor chosen = x.index_select(0, draws.rows("revive", x.size(0), dead.size(0)));
+  const int64_t population = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  at::Tensor chosen = rows_of_all(x, rows, draws.rows("revive", population, dead.size(0)));
   if (config_.cosine) chosen = unit_vectors(chosen);
   embedding.index_copy_(0, dead, chosen);
   counts.index_fill_(0, dead, config_.dead_code_threshold);

@@ -4,6 +4,9 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <vector>
+
+#include "dist/group_member.h"
 #include "nn/draws.h"
 
 namespace melete {
@@ -21,7 +24,8 @@ struct CodebookConfig {
   double temperature = 1;          // of that draw
 };
 
-struct CodebookImpl : torch::nn::Module {
+// In a group of several ranks it follows the vectors of all of them, and is the same on every rank.
+struct CodebookImpl : torch::nn::Module, GroupMember {
   explicit CodebookImpl(const CodebookConfig& config);
 
   struct Choice {
@@ -38,10 +42,14 @@ struct CodebookImpl : torch::nn::Module {
   at::Tensor initialised;    // [1] 0 or 1
 
  private:
+  struct Gathered;
+  Gathered gather_all(const at::Tensor& x, const at::Tensor& codes) const;
+  at::Tensor rows_of_all(const at::Tensor& x, const std::vector<int64_t>& rows_of_ranks,
+                         const at::Tensor& wanted) const;
   at::Tensor nearest(const at::Tensor& x, Draws* draws);
   void initialise(const at::Tensor& x, Draws& draws);
   void follow(const at::Tensor& x, const at::Tensor& codes, Draws& draws);
-  void revive_dead_codes(const at::Tensor& x, Draws& draws);
+  void revive_dead_codes(const at::Tensor& x, const std::vector<int64_t>& rows, Draws& draws);
 
   CodebookConfig config_;
 };

@@ -22,17 +22,19 @@ class Draws {
   virtual at::Tensor normal(std::string_view what, at::IntArrayRef shape) = 0;
 };
 
-// Draws that are a function of one key (see core/base/random.h) and of the order of the calls.
+// Draws that are a function of keys (see core/base/random.h) and of the order of the calls. Integers and row
+// numbers decide for the whole batch and come from the key that all ranks share; tensors are each rank's own.
 class SeededDraws : public Draws {
  public:
-  explicit SeededDraws(uint64_t key);
+  explicit SeededDraws(uint64_t key) : SeededDraws(key, key) {}
+  SeededDraws(uint64_t own_key, uint64_t shared_key);
   int64_t integer(std::string_view what, int64_t low, int64_t high) override;
   at::Tensor rows(std::string_view what, int64_t population, int64_t count) override;
   at::Tensor uniform(std::string_view what, at::IntArrayRef shape) override;
   at::Tensor normal(std::string_view what, at::IntArrayRef shape) override;
 
  private:
-  at::Generator generator_;
+  at::Generator own_, shared_;
 };
 
 }  // namespace melete

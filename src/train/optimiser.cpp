@@ -6,6 +6,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "dist/group.h"
 #include "kernels/adam.h"
 
 namespace melete {
@@ -22,7 +23,20 @@ void describe(Schema& schema, OptimiserConfig& config) {
       .at_least(0);
 }
 
-Optimiser::Optimiser(NamedTensors parameters, const OptimiserConfig& config)
+namespace {
+
+// The elements of a tensor without holes, in the order of memory.
+at::Tensor flat(const at::Tensor& tensor) {
+  return tensor.detach().as_strided({tensor.numel()}, {1});
+}
+
+at::Tensor like_parameter(const at::Tensor& parameter) {
+  return at::empty_strided(parameter.sizes(), parameter.strides(), parameter.options().requires_grad(false));
+}
+
+}  // namespace
+
+Optimiser::Optimiser(NamedTensors parameters, const OptimiserConfig& config, Group* shards)
     : parameters_(std::move(parameters)), moments_(parameters_.size()), config_(config) {
   require(config.beta1 >= 0 && config.beta1 < 1 && config.beta2 >= 0 && config.beta2 < 1,
           "[optimiser] expected beta1 and beta2 in [0, 1), got {} and {}", config.beta1, config.beta2);
@@ -35,6 +49,23 @@ Optimiser::Optimiser(NamedTensors parameters, const OptimiserConfig& config)
     require(tensors.insert(tensor.unsafeGetTensorImpl()).second,
             "[optimiser] the parameter {} is listed twice under different names", name);
   }
+  if (shards == nullptr || shards->alone()) return;
+  shards_ = shards;
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : parameters_) {
+    require(tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == at::kFloat,
+            "[optimiser] expected a dense float32 parameter for {}; try shard_optimiser = false", name);
+    first_element_.push_back(elements);
+    elements += tensor.numel();
+  }
+  share_elements_ = (elements + shards->size() - 1) / shards->size();
+}
+
+Optimiser::Share Optimiser::share_of(size_t index) const {
+  const int64_t first = first_element_[index], count = parameters_[index].second.numel();
+  const int64_t own = shards_->rank() * share_elements_;
+  const int64_t begin = std::clamp<int64_t>(own - first, 0, count);
+  return {begin, std::clamp<int64_t>(own + share_elements_ - first, begin, count)};
 }
 
 void Optimiser::step(double learning_rate, double gradient_scale) {
@@ -43,10 +74,6 @@ void Optimiser::step(double learning_rate, double gradient_scale) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
     Moments& moments = moments_[i];
-    if (!moments.first.defined()) {
-      moments.first = at::zeros_like(parameter, parameter.options().requires_grad(false));
-      moments.second = at::zeros_like(moments.first);
-    }
     AdamSettings settings;
     settings.learning_rate = learning_rate;
     settings.beta1 = config_.beta1;
@@ -55,8 +82,47 @@ void Optimiser::step(double learning_rate, double gradient_scale) {
     settings.weight_decay = parameter.dim() >= config_.decay_from_dimensions ? config_.weight_decay : 0;
     settings.gradient_scale = gradient_scale;
     settings.step = ++moments.step;
-    adam_update(parameter, gradient, moments.first, moments.second, settings);
+    at::Tensor moved = parameter, along = gradient;
+    if (shards_) {
+      const Share share = share_of(i);
+      if (share.begin == share.end) continue;
+      if (gradient.strides() != parameter.strides()) along = like_parameter(parameter).copy_(gradient);
+      moved = flat(parameter).slice(0, share.begin, share.end);
+      along = flat(along).slice(0, share.begin, share.end);
+    }
+    if (!moments.first.defined()) {
+      moments.first = at::zeros_like(moved, moved.options().requires_grad(false));
+      moments.second = at::zeros_like(moments.first);
+    }
+    adam_update(moved, along, moments.first, moments.second, settings);
   }
+  if (shards_) exchange_parameters();
+}
+
+void Optimiser::exchange_parameters() {
+  const at::NoGradGuard no_gradient;
+  at::Tensor own = at::zeros({share_elements_}, parameters_.front().second.options().requires_grad(false));
+  const int64_t begin = shards_->rank() * share_elements_;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const Share share = share_of(i); share.begin < share.end)
+      own.narrow(0, first_element_[i] + share.begin - begin, share.end - share.begin)
+          .copy_(flat(parameters_[i].second).slice(0, share.begin, share.end));
+  const at::Tensor all = shards_->gather(own).flatten();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& parameter = parameters_[i].second;
+    flat(parameter).copy_(all.narrow(0, first_element_[i], parameter.numel()));
+  }
+}
+
+at::Tensor Optimiser::gather_moments(at::Tensor Moments::*which) const {
+  const at::NoGradGuard no_gradient;
+  at::Tensor own = at::zeros({share_elements_}, parameters_.front().second.options().requires_grad(false));
+  const int64_t begin = shards_->rank() * share_elements_;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const Share share = share_of(i); share.begin < share.end && moments_[i].step > 0)
+      own.narrow(0, first_element_[i] + share.begin - begin, share.end - share.begin)
+          .copy_(moments_[i].*which);
+  return shards_->gather(own).flatten();
 }
 
 void Optimiser::clear_gradients() {
@@ -70,11 +136,23 @@ at::Tensor Optimiser::gradient_norm() const {
 }
 
 void Optimiser::state(TensorMap& tensors, const std::string& prefix) const {
+  at::Tensor all_first, all_second;
+  if (shards_) {
+    all_first = gather_moments(&Moments::first);
+    all_second = gather_moments(&Moments::second);
+  }
+  const auto whole = [&](size_t i, const at::Tensor& own, const at::Tensor& all) {
+    if (!shards_) return own;
+    const at::Tensor& parameter = parameters_[i].second;
+    const at::Tensor moments = like_parameter(parameter);
+    flat(moments).copy_(all.narrow(0, first_element_[i], parameter.numel()));
+    return moments;
+  };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (moments_[i].step == 0) continue;
     const std::string key = prefix + parameters_[i].first;
-    tensors[key + ".first"] = moments_[i].first;
-    tensors[key + ".second"] = moments_[i].second;
+    tensors[key + ".first"] = whole(i, moments_[i].first, all_first);
+    tensors[key + ".second"] = whole(i, moments_[i].second, all_second);
     tensors[key + ".step"] = at::scalar_tensor(moments_[i].step, at::kLong);
   }
 }
@@ -98,6 +176,11 @@ void Optimiser::load(const TensorMap& tensors, const std::string& prefix) {
     moments_[i].step = step->second.item<int64_t>();
     moments_[i].first = read(".first");
     moments_[i].second = read(".second");
+    if (!shards_) continue;
+    const Share share = share_of(i);
+    for (at::Tensor* moments : {&moments_[i].first, &moments_[i].second})
+      *moments =
+          share.begin < share.end ? flat(*moments).slice(0, share.begin, share.end).clone() : at::Tensor();
   }
 }
 

@@ -13,6 +13,7 @@
 
 namespace melete {
 
+class Group;
 class Schema;
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -30,7 +31,10 @@ void describe(Schema& schema, OptimiserConfig& config);
 
 class Optimiser {
  public:
-  Optimiser(NamedTensors parameters, const OptimiserConfig& config);
+  // With `shards`, every rank of that group keeps the moments of its own share of the elements only, moves
+  // those, and gets the rest from the others (ZeRO stage 1); then step(), state() and load() are for all
+  // ranks.
+  Optimiser(NamedTensors parameters, const OptimiserConfig& config, Group* shards = nullptr);
 
   // Moves every parameter that has a gradient; `gradient_scale` multiplies gradients as they are read
   // (clipping).
@@ -48,12 +52,23 @@ class Optimiser {
 
  private:
   struct Moments {
-    at::Tensor first, second;
+    at::Tensor first, second;  // of the parameter's shape; sharded: flat, of this rank's share
     int64_t step = 0;
   };
+  struct Share {
+    int64_t begin = 0, end = 0;  // elements of a parameter, in the order of memory
+  };
+  Share share_of(size_t index) const;
+  void exchange_parameters();
+  // Everyone's share of first or second moments, one after the other, in the order of parameters.
+  at::Tensor gather_moments(at::Tensor Moments::*which) const;
+
   NamedTensors parameters_;
   std::vector<Moments> moments_;
   OptimiserConfig config_;
+  Group* shards_ = nullptr;
+  std::vector<int64_t> first_element_;  // sharded: where each parameter begins among all elements
+  int64_t share_elements_ = 0;          // of every rank; the last ones may reach beyond the end
 };
 
 // Euclidean norm over the gradients of these parameters; those without one are left out.

@@ -3,6 +3,8 @@
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <cmath>
 #include <set>
@@ -10,6 +12,7 @@
 #include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "dist/group_member.h"
 #include "train/scopes.h"
 
 namespace melete {
@@ -64,14 +67,30 @@ class Sums {
   std::vector<Entry> entries_;
 };
 
-// One trip to the CPU for all of them.
-std::vector<double> fetch_values(std::vector<at::Tensor> values, at::Device device, Ranks& ranks) {
+// One trip to the CPU for all of them, then their mean over all ranks: everyone reports and judges the same
+// numbers. The named ones count by this rank's share of the batch; norms, which follow, are
+// the same on all ranks.
+std::vector<double> fetch_values(const std::vector<std::string>& names, std::vector<at::Tensor> values,
+                                 at::Device device, Group& group, double weight) {
   if (values.empty()) return {};
   for (at::Tensor& value : values) value = value.to(device);
-  at::Tensor together = at::stack(values);
-  ranks.mean_of_values(together);
-  together = together.to(at::kCPU).contiguous();
-  const float* numbers = together.data_ptr<float>();
+  at::Tensor together = at::stack(values).to(at::kCPU, at::kDouble).contiguous();
+  if (!group.alone()) {
+    together.narrow(0, 0, static_cast<int64_t>(names.size())).mul_(weight);
+    // Ranks that have different names for their values must not mix them up.
+    uint64_t key = values.size();
+    for (const std::string& name : names) key = random_key(key, name);
+    const auto sign = static_cast<double>(key >> 40);
+    const int64_t count = together.numel(), padded = (count + 1 + 31) / 32 * 32;
+    at::Tensor sent = at::zeros({padded}, at::kDouble);
+    sent.narrow(0, 0, count).copy_(together);
+    sent[padded - 1].fill_(sign);
+    group.mean(sent);
+    require(sent[padded - 1].item<double>() == sign, "[dist] the ranks report different losses ({} here)",
+            fmt::join(names, ", "));
+    together = sent.narrow(0, 0, count);
+  }
+  const double* numbers = together.data_ptr<double>();
   return {numbers, numbers + together.numel()};
 }
 
@@ -81,24 +100,37 @@ Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
     : parts_(std::move(parts)),
       config_(config),
       device_(device_named(config.device)),
-      ranks_(parts_.ranks ? parts_.ranks : &alone_),
+      group_(parts_.group ? parts_.group : &alone_),
       reporter_(parts_.reporter ? parts_.reporter : &silent_),
       health_(config.health) {
   require(config.steps >= 1 && config.accumulate >= 1,
           "[trainer] expected steps and accumulate of at least 1");
   require(config.precision == "fp32" || config.precision == "bf16",
           "[trainer] expected precision fp32 or bf16, got {}", config.precision);
-  parts_.task.model().to(device_);
+  torch::nn::Module& model = parts_.task.model();
+  model.to(device_);
+  // Everyone starts from the main rank's weights, and layers that follow the data follow all ranks' data.
+  std::vector<at::Tensor> state = model.parameters();
+  for (const at::Tensor& buffer : model.buffers())
+    if (buffer.defined()) state.push_back(buffer);
+  group_->copy_from_main(state);
+  for (const auto& module : model.modules())
+    if (auto* member = dynamic_cast<GroupMember*>(module.get()))
+      member->join(group_->alone() ? nullptr : group_);
+  has_folder_ = group_->from_main(parts_.folder ? "folder" : "") == "folder";
   for (Phase& phase : parts_.task.phases()) {
     std::vector<Optimiser> optimisers;
     std::vector<at::Tensor> parameters;
     for (const ParameterGroup& group : phase.groups) {
-      optimisers.emplace_back(group.parameters, phase.optimiser);
+      optimisers.emplace_back(group.parameters, phase.optimiser,
+                              config.dist.shard_optimiser ? group_ : nullptr);
       for (const auto& [name, tensor] : group.parameters) parameters.push_back(tensor);
     }
     Schedule schedule(phase.schedule, phase.optimiser.learning_rate, config.steps);
-    phases_.push_back(
-        {std::move(phase), std::move(optimisers), std::move(schedule), std::move(parameters), false, ""});
+    std::vector<at::Tensor> reduced = parameters;
+    reduced.insert(reduced.end(), phase.also_in_norm.begin(), phase.also_in_norm.end());
+    phases_.push_back({std::move(phase), std::move(optimisers), std::move(schedule), std::move(parameters),
+                       false, "", GradientReducer(*group_, std::move(reduced), config.dist.bucket_mb)});
   }
   check_phases();
   std::set<const void*> counted_elsewhere;
@@ -115,19 +147,24 @@ Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
                  [this](const std::string& name) { return parts_.task.averaged(name); });
   make_draws_ = [this](const StepContext& context, int64_t phase) -> std::unique_ptr<Draws> {
     const auto seed = static_cast<uint64_t>(config_.seed);
-    const auto rank = static_cast<uint64_t>(ranks_->rank());
+    const auto rank = static_cast<uint64_t>(group_->rank());
     const auto micro = static_cast<uint64_t>(context.micro_batch);
-    // Validation draws do not depend on the step, so that its losses can be compared over the run.
-    const uint64_t key = context.training
-                             ? random_key(seed, "draws",
-                                          {static_cast<uint64_t>(context.step), static_cast<uint64_t>(phase),
-                                           micro, rank, static_cast<uint64_t>(salt_)})
-                             : random_key(seed, "validation", {micro, rank});
-    return std::make_unique<SeededDraws>(key);
+    // Validation draws do not depend on the step, so that its losses can be compared over the run, nor on the
+    // rank that happens to have the batch.
+    if (!context.training) return std::make_unique<SeededDraws>(random_key(seed, "validation", {micro}));
+    const auto key = [&](const char* purpose, uint64_t whose) {
+      return random_key(seed, purpose,
+                        {static_cast<uint64_t>(context.step), static_cast<uint64_t>(phase), micro, whose,
+                         static_cast<uint64_t>(salt_)});
+    };
+    return std::make_unique<SeededDraws>(key("draws", rank), key("shared draws", 0));
   };
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  for (const auto& module : parts_.task.model().modules())
+    if (auto* member = dynamic_cast<GroupMember*>(module.get())) member->join(nullptr);
+}
 
 void Trainer::check_phases() const {
   const std::string task = parts_.task.name();
@@ -162,6 +199,8 @@ Batch Trainer::fetch(BatchSource& source, int64_t number) const {
   if (!device_.is_cpu()) {
     for (at::Tensor& wave : batch.waves) wave = wave.to(device_, /*non_blocking=*/true);
     for (at::Tensor& length : batch.lengths) length = length.to(device_, /*non_blocking=*/true);
+    for (at::Tensor* tokens : {&batch.semantic, &batch.acoustic, &batch.text_features})
+      if (tokens->defined()) *tokens = tokens->to(device_, /*non_blocking=*/true);
   }
   return batch;
 }
@@ -190,20 +229,26 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
       const std::unique_ptr<Draws> draws = make_draws_(context, static_cast<int64_t>(index));
       context.draws = draws.get();
       Losses losses;
+      group_->enter("forward", step_ + 1);
       {
         const AutocastScope mixed(device_.type(), config_.precision == "bf16");
         losses = phase.loss(batches[static_cast<size_t>(micro)], context);
       }
       require(losses.total.defined() && losses.total.numel() == 1,
               "[trainer] the loss of phase {} is not one number", phase.name);
-      if (losses.total.requires_grad())
-        (losses.total.to(at::kFloat).reshape({}) / static_cast<double>(config_.accumulate)).backward();
+      const at::Tensor share = losses.total.to(at::kFloat).reshape({}) *
+                               (parts_.training.weight() / static_cast<double>(config_.accumulate));
+      if (micro + 1 == config_.accumulate) {
+        group_->enter("reduce", step_ + 1);
+        running.reducer.backward(share);
+      } else if (share.requires_grad()) {
+        share.backward();
+      }
       sums.add(total_name, losses.total);
       for (const auto& [name, value] : losses.named)
         if (name != total_name) sums.add(name, value);
     }
   }
-  ranks_->mean_of_gradients(wanted);
 
   PhaseResult result;
   result.rate = running.schedule.rate(step_);
@@ -213,9 +258,8 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
     const at::Tensor norm = optimiser.gradient_norm();
     values.push_back(also.defined() ? at::stack({norm, also}).norm() : norm);
   }
-  const std::vector<double> numbers = fetch_values(values, device_, *ranks_);
-
   const std::vector<std::string> names = sums.names();
+  const std::vector<double> numbers = fetch_values(names, values, device_, *group_, parts_.training.weight());
   for (size_t i = 0; i < names.size(); ++i) {
     result.losses.emplace_back(names[i], numbers[i]);
     // Only the total decides: a named figure may be undefined for a batch (an accuracy over no tokens).
@@ -253,8 +297,10 @@ StepReport Trainer::step() {
     if (phase.new_batches) {
       batches.clear();
       for (int64_t micro = 0; micro < config_.accumulate; ++micro) {
+        group_->enter("data", step_ + 1);
         batches.push_back(fetch(parts_.training, batches_taken_++));
-        items += items_in(batches.back());
+        const int64_t counted = parts_.training.items_per_batch();
+        items += counted > 0 ? counted : items_in(batches.back()) * group_->size();
       }
     }
     const PhaseResult result = run_phase(i, batches);
@@ -277,8 +323,7 @@ StepReport Trainer::step() {
   report.skipped_total = health_.bad_total();
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   report.data_wait_seconds = parts_.training.wait_seconds() - waited;
-  report.items_per_second =
-      report.seconds > 0 ? static_cast<double>(items * ranks_->size()) / report.seconds : 0;
+  report.items_per_second = report.seconds > 0 ? static_cast<double>(items) / report.seconds : 0;
   return report;
 }
 

@@ -1,6 +1,7 @@
-// The one training loop: accumulate, reduce, clip, step, average, validate, sample, save, report. Everything
-// random is a function of (seed, step, phase, micro-batch, rank), so that a resumed run gives the same bits
-// as an uninterrupted one. No globals: several trainers may live in one process.
+// The one training loop, the same alone and in a group of ranks: accumulate, reduce, clip, step, average,
+// validate, sample, save, report. Everything random is a function of (seed, step, phase, micro-batch, rank),
+// so that a resumed run gives the same bits as an uninterrupted one. No globals: several trainers may live in
+// one process.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,12 +15,13 @@
 #include <vector>
 
 #include "data/loader.h"
+#include "dist/group.h"
+#include "dist/reducer.h"
 #include "nn/draws.h"
 #include "run/reporter.h"
 #include "train/ema.h"
 #include "train/health.h"
 #include "train/optimiser.h"
-#include "train/ranks.h"
 #include "train/schedule.h"
 #include "train/task.h"
 #include "train/trainer_config.h"
@@ -48,7 +50,7 @@ struct TrainerParts {
   BatchSource* validation = nullptr;  // none: no validation, no samples
   RunFolder* folder = nullptr;        // none: no checkpoints, no samples
   Reporter* reporter = nullptr;
-  Ranks* ranks = nullptr;              // none: alone
+  Group* group = nullptr;              // none: alone
   nlohmann::ordered_json config = {};  // whole and resolved, stored in every checkpoint
   RunStart about = {};                 // settings table, data lines and threads; the trainer adds the rest
 };
@@ -68,9 +70,9 @@ class Trainer {
   // Mean losses over the held-out batches: "online" and, when there is an average, "ema".
   std::vector<ValidationReport> validate();
   void write_samples();
-  std::string save();  // the checkpoint's path
+  std::string save();  // the checkpoint's path; empty on every rank but the main one
 
-  Checkpoint checkpoint() const;
+  Checkpoint checkpoint() const;  // all ranks, when the optimiser is sharded
   void load(const Checkpoint& checkpoint);
 
   int64_t steps_done() const { return step_; }
@@ -90,6 +92,7 @@ class Trainer {
     std::vector<at::Tensor> parameters;  // of all groups
     bool keep_gradients = false;         // another phase counts them in its norm
     std::string label;                   // "" for the only phase, else its name and a dot
+    GradientReducer reducer;
   };
   struct PhaseResult;
 
@@ -101,13 +104,14 @@ class Trainer {
   void announce();
   RunResult finish(Outcome outcome, const std::string& reason);
   bool due(int64_t every) const { return every > 0 && step_ % every == 0; }
-  bool main_rank() const { return ranks_->rank() == 0; }
+  bool has_folder() const { return has_folder_; }  // the main rank's; others have none of their own
+  void check_agreement() const;
 
   TrainerParts parts_;
   TrainerConfig config_;
   at::Device device_;
-  Ranks alone_;
-  Ranks* ranks_;
+  Group alone_;
+  Group* group_;
   Reporter silent_;
   Reporter* reporter_;
   std::vector<RunningPhase> phases_;
@@ -116,8 +120,10 @@ class Trainer {
   DrawsMaker make_draws_;
   Verdict verdict_ = Verdict::good;  // on the last step
   int64_t step_ = 0;
-  int64_t batches_taken_ = 0;
-  int64_t salt_ = 0;  // changes with every rollback, so that the same draws do not fail again
+  bool has_folder_ = false;
+  int64_t batches_taken_ = 0;  // since origin_
+  int64_t origin_ = 0;  // item of the stream that batch 0 began with; moves when batches change in size
+  int64_t salt_ = 0;    // changes with every rollback, so that the same draws do not fail again
   int64_t resumed_from_ = -1;
   int64_t saved_step_ = -1;
   bool save_pending_ = false;  // a checkpoint was due in a bad streak and waits for the next good step

@@ -36,6 +36,7 @@ void describe(Schema& schema, TrainerConfig& config) {
       .unit("steps");
   schema.section("ema", config.ema, "moving average of the weights");
   schema.section("health", config.health, "what to do when numbers are not finite");
+  schema.section("dist", config.dist, "training in several processes, see docs/distributed.md");
 }
 
 }  // namespace melete

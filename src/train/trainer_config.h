@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "dist/dist_config.h"
 #include "train/ema.h"
 
 namespace melete {
@@ -32,6 +33,7 @@ struct TrainerConfig {
   int64_t keep_every = 0;
   EmaConfig ema;
   HealthConfig health;
+  DistConfig dist;
 };
 
 void describe(Schema& schema, TrainerConfig& config);

@@ -30,6 +30,7 @@ void Trainer::announce() {
 
 std::vector<ValidationReport> Trainer::validate() {
   if (parts_.validation == nullptr) return {};
+  group_->enter("validation", step_);
   const at::NoGradGuard no_gradient;
   const EvaluationScope evaluation(parts_.task.model());
   std::vector<ValidationReport> reports;
@@ -39,8 +40,10 @@ std::vector<ValidationReport> Trainer::validate() {
       if (!ema_) continue;
       averaged.emplace(*ema_);
     }
-    std::vector<std::pair<std::string, at::Tensor>> sums;
-    for (int64_t number = 0; number < config_.validate_batches; ++number) {
+    // Batch by batch in turn over the ranks; what is missing on one (it had no batch) others have counted.
+    std::vector<std::string> names;
+    std::map<std::string, std::pair<at::Tensor, int64_t>> sums;
+    for (int64_t number = group_->rank(); number < config_.validate_batches; number += group_->size()) {
       StepContext context;
       context.step = step_;
       context.micro_batch = number;
@@ -53,29 +56,32 @@ std::vector<ValidationReport> Trainer::validate() {
       bool named = false;
       for (const auto& item : losses.named) named |= item.first == "loss";
       if (losses.total.defined() && !named) losses.named.insert(losses.named.begin(), {"loss", losses.total});
-      if (number == 0) sums.reserve(losses.named.size());
       for (const auto& [name, value] : losses.named) {
-        const at::Tensor one = value.detach().to(device_, at::kFloat).reshape({});
-        const auto found = std::find_if(sums.begin(), sums.end(),
-                                        [&, &key = name](const auto& s) { return s.first == key; });
-        if (found == sums.end())
-          sums.emplace_back(name, one);
-        else
-          found->second = found->second + one;
+        const at::Tensor one = value.detach().to(device_, at::kDouble).reshape({});
+        auto& [sum, count] = sums[name];
+        if (count++ == 0) names.push_back(name);
+        sum = sum.defined() ? sum + one : one;
       }
     }
     ValidationReport report;
     report.step = step_;
     report.label = label;
     report.chance_levels = parts_.task.chance_levels();
-    if (!sums.empty()) {
-      std::vector<at::Tensor> values;
-      for (const auto& sum : sums) values.push_back(sum.second);
-      at::Tensor means = at::stack(values) / static_cast<double>(config_.validate_batches);
-      ranks_->mean_of_values(means);
-      means = means.to(at::kCPU).contiguous();
-      for (size_t i = 0; i < sums.size(); ++i)
-        report.losses.emplace_back(sums[i].first, means.data_ptr<float>()[i]);
+    // The main rank always has a batch, and so the names.
+    names = nlohmann::json::parse(group_->from_main(nlohmann::json(names).dump()))
+                .get<std::vector<std::string>>();
+    if (!names.empty()) {
+      at::Tensor totals = at::zeros({2, static_cast<int64_t>(names.size())}, at::kDouble);
+      for (size_t i = 0; i < names.size(); ++i) {
+        const auto found = sums.find(names[i]);
+        if (found == sums.end()) continue;
+        totals[0][static_cast<int64_t>(i)] = found->second.first.cpu();
+        totals[1][static_cast<int64_t>(i)] = found->second.second;
+      }
+      group_->sum(totals);
+      const at::Tensor means = (totals[0] / totals[1]).contiguous();
+      for (size_t i = 0; i < names.size(); ++i)
+        report.losses.emplace_back(names[i], means.data_ptr<double>()[i]);
     }
     reports.push_back(std::move(report));
   }
@@ -83,7 +89,8 @@ std::vector<ValidationReport> Trainer::validate() {
 }
 
 void Trainer::write_samples() {
-  if (parts_.validation == nullptr || parts_.folder == nullptr || !main_rank()) return;
+  if (parts_.validation == nullptr || parts_.folder == nullptr || !group_->main()) return;
+  group_->enter("samples", step_);
   const at::NoGradGuard no_gradient;
   const EvaluationScope evaluation(parts_.task.model());
   SampleWriter writer(parts_.folder->path(), step_, *reporter_);
@@ -97,7 +104,7 @@ void Trainer::write_samples() {
 }
 
 RunResult Trainer::finish(Outcome outcome, const std::string& reason) {
-  if (outcome != Outcome::failed && parts_.folder && main_rank() && saved_step_ != step_) save();
+  if (outcome != Outcome::failed && has_folder() && saved_step_ != step_) save();
   reporter_->finished(reason);
   return {outcome, reason, step_};
 }
@@ -105,7 +112,9 @@ RunResult Trainer::finish(Outcome outcome, const std::string& reason) {
 RunResult Trainer::run(const std::atomic<bool>& stop) {
   announce();
   while (step_ < config_.steps) {
-    if (stop.load()) return finish(Outcome::stopped, fmt::format("stopped after step {}", step_));
+    group_->enter("barrier", step_ + 1);
+    if (group_->any(stop.load()))
+      return finish(Outcome::stopped, fmt::format("stopped after step {}", step_));
     const StepReport report = step();
     if (report.skipped || due(config_.log_every) || step_ == config_.steps) reporter_->step(report);
     if (verdict_ == Verdict::give_up)
@@ -127,7 +136,7 @@ RunResult Trainer::run(const std::atomic<bool>& stop) {
     }
     // The checkpoint comes first: whatever happens while validating or sampling, this step is safe.
     save_pending_ |= due(config_.save_every);
-    if (save_pending_ && !health_.in_bad_streak() && parts_.folder && main_rank()) save();
+    if (save_pending_ && !health_.in_bad_streak() && has_folder()) save();
     if (due(config_.validate_every))
       for (const ValidationReport& validation : validate()) reporter_->validation(validation);
     if (due(config_.sample_every)) {

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "dist/group_member.h"
 #include "run/checkpoint.h"
 #include "run/run_folder.h"
 #include "train/trainer.h"
@@ -31,8 +32,9 @@ std::string gradient_key(const std::string& phase, size_t number) {
   return fmt::format("gradient.{}.{}", phase, number);
 }
 
-int64_t counter(const TensorMap& tensors, const std::string& name) {
+int64_t counter(const TensorMap& tensors, const std::string& name, int64_t otherwise = -1) {
   const auto found = tensors.find(name);
+  if (found == tensors.end() && otherwise >= 0) return otherwise;
   require(found != tensors.end(), "[trainer] the checkpoint lacks {}; it is not one of a training run", name);
   return found->second.item<int64_t>();
 }
@@ -62,12 +64,15 @@ Checkpoint Trainer::checkpoint() const {
   health_.state(tensors, "health.");
   tensors["trainer.step"] = at::scalar_tensor(step_, at::kLong);
   tensors["trainer.batches"] = at::scalar_tensor(batches_taken_, at::kLong);
+  tensors["trainer.origin"] = at::scalar_tensor(origin_, at::kLong);
+  tensors["trainer.batch_items"] = at::scalar_tensor(parts_.training.items_per_batch(), at::kLong);
   tensors["trainer.salt"] = at::scalar_tensor(salt_, at::kLong);
 
   int64_t total = 0;
   for (const at::Tensor& parameter : model.parameters()) total += parameter.numel();
   counts["total"] = total;
   out.meta["step"] = step_;
+  out.meta["ranks"] = group_->size();
   out.meta["task"] = parts_.task.name();
   out.meta["version"] = version();
   out.meta["healthy"] = !health_.in_bad_streak();
@@ -125,57 +130,106 @@ void Trainer::load(const Checkpoint& checkpoint) {
   step_ = counter(checkpoint.tensors, "trainer.step");
   batches_taken_ = counter(checkpoint.tensors, "trainer.batches");
   salt_ = counter(checkpoint.tensors, "trainer.salt");
+  // With batches of another size (more ranks, fewer, other settings) the run goes on at the same item.
+  const int64_t now = parts_.training.items_per_batch();
+  const int64_t then = counter(checkpoint.tensors, "trainer.batch_items", 0);
+  origin_ = counter(checkpoint.tensors, "trainer.origin", 0);
+  if (then > 0 && now > 0 && then != now) {
+    origin_ += batches_taken_ * then;
+    batches_taken_ = 0;
+  }
+  if (now > 0) parts_.training.start_from(origin_);
   saved_step_ = step_;
   save_pending_ = false;
 }
 
 bool Trainer::resume() {
-  require(parts_.folder != nullptr, "[trainer] there is no run folder to resume from");
-  const auto found =
-      parts_.folder->latest_usable([this](const std::string& text) { reporter_->warning(text); });
-  if (!found) return false;
-  load(found->checkpoint);
+  require(has_folder(), "[trainer] there is no run folder to resume from");
+  group_->enter("resume");
+  Checkpoint found;
+  std::string description;
+  if (group_->main())
+    if (auto newest =
+            parts_.folder->latest_usable([this](const std::string& text) { reporter_->warning(text); })) {
+      found = std::move(newest->checkpoint);
+      description = found.meta.dump();
+    }
+  // Only the main rank reads the file; the others need not see its disk.
+  description = group_->from_main(description);
+  if (description.empty()) return false;
+  if (!group_->main()) found.meta = nlohmann::ordered_json::parse(description);
+  group_->from_main(found.tensors);
+  load(found);
   resumed_from_ = step_;
-  parts_.folder->truncate_metrics(step_);
+  if (group_->main()) parts_.folder->truncate_metrics(step_);
   return true;
 }
 
+// What every rank computes for itself must have stayed the same everywhere.
+void Trainer::check_agreement() const {
+  if (group_->alone()) return;
+  double sum = 0;
+  const auto add = [&sum](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_floating_point())
+      sum = 1.25 * sum + tensor.detach().to(at::kDouble).norm().item<double>();
+  };
+  torch::nn::Module& model = parts_.task.model();
+  for (const at::Tensor& parameter : model.parameters()) add(parameter);
+  for (const auto& module : model.modules())
+    if (dynamic_cast<GroupMember*>(module.get()) != nullptr)
+      for (const at::Tensor& buffer : module->buffers(/*recurse=*/false)) add(buffer);
+  group_->require_same("the model after a step", fmt::format("fingerprint {:.17g}", sum));
+}
+
 std::string Trainer::save() {
-  require(parts_.folder != nullptr, "[trainer] there is no run folder to save to");
-  KeepRule keep;
-  keep.last = config_.keep_last;
-  keep.every = config_.keep_every;
-  const std::string path = parts_.folder->save(checkpoint(), keep);
+  require(has_folder(), "[trainer] there is no run folder to save to");
+  group_->enter("save", step_);
+  check_agreement();
+  std::string path;
+  const Checkpoint state = checkpoint();
+  if (group_->main()) {
+    KeepRule keep;
+    keep.last = config_.keep_last;
+    keep.every = config_.keep_every;
+    path = parts_.folder->save(state, keep);
+    reporter_->saved(path, step_);
+  }
   saved_step_ = step_;
   save_pending_ = false;
-  reporter_->saved(path, step_);
+  group_->barrier();
   return path;
 }
 
 // To the newest checkpoint that was made between good steps. The data goes on from where it is now and the
 // draws are salted, so that the run does not walk into the same step again.
 bool Trainer::roll_back() {
-  if (parts_.folder == nullptr) return false;
-  for (const CheckpointEntry& entry : parts_.folder->checkpoints()) {
-    if (!entry.problem.empty()) continue;
-    try {
-      const Checkpoint saved = load_checkpoint(entry.path);
-      if (!saved.meta.value("healthy", true)) continue;
-      restore(saved.tensors);
-      step_ = counter(saved.tensors, "trainer.step");
-    } catch (const Error& error) {
-      reporter_->warning(error.what());
-      continue;
+  if (!has_folder()) return false;
+  group_->enter("rollback", step_);
+  Checkpoint saved;
+  bool found = false;
+  if (group_->main())
+    for (const CheckpointEntry& entry : parts_.folder->checkpoints()) {
+      if (!entry.problem.empty()) continue;
+      try {
+        saved = load_checkpoint(entry.path);
+        if (!saved.meta.value("healthy", true)) continue;
+        found = true;
+        break;
+      } catch (const Error& error) {
+        reporter_->warning(error.what());
+      }
     }
-    ++salt_;
-    saved_step_ = step_;
-    save_pending_ = false;
-    health_.rolled_back();
-    reporter_->warning(fmt::format("went back to step {} ({} of {} times): {}", step_, health_.rollbacks(),
-                                   config_.health.max_rollbacks, health_.last_reason()));
-    return true;
-  }
-  return false;
+  if (group_->from_main(found ? "found" : "") != "found") return false;
+  group_->from_main(saved.tensors);
+  restore(saved.tensors);
+  step_ = counter(saved.tensors, "trainer.step");
+  ++salt_;
+  saved_step_ = step_;
+  save_pending_ = false;
+  health_.rolled_back();
+  reporter_->warning(fmt::format("went back to step {} ({} of {} times): {}", step_, health_.rollbacks(),
+                                 config_.health.max_rollbacks, health_.last_reason()));
+  return true;
 }
 
 }  // namespace melete

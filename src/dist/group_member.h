@@ -1,0 +1,20 @@
+// Layers that keep statistics of the data (codebooks) follow the data of all ranks. The trainer shows them
+// the group; alone there is none to see.
+#pragma once
+
+namespace melete {
+
+class Group;
+
+class GroupMember {
+ public:
+  virtual ~GroupMember() = default;
+  void join(Group* group) {
+    group_ = group;
+  }  // which must outlive the layer's next forward pass; null: alone
+
+ protected:
+  Group* group_ = nullptr;
+};
+
+}  // namespace melete
