@@ -28,11 +28,11 @@ at::Tensor attend_shared(const at::Tensor& q, const at::Tensor& k, const at::Ten
   const at::Tensor rows = q.reshape({batch, queries * heads, q.size(3)});
   const at::Tensor columns = k.transpose(1, 2);
   at::Tensor scores;
-  if (autocast_type(q.device().type(), at::kFloat) == at::kFloat) {
-    const bool biased = how.bias.defined();
-    scores = at::baddbmm(biased ? how.bias.reshape({1, queries * heads, keys}) : rows.new_zeros({1, 1, 1}),
-                         rows, columns, biased ? 1 : 0, how.scale);
+  const bool full = autocast_type(q.device().type(), at::kFloat) == at::kFloat;
+  if (how.bias.defined() && full) {
+    scores = at::baddbmm(how.bias.reshape({1, queries * heads, keys}), rows, columns, 1, how.scale);
   } else {
+    // Not baddbmm with beta 0: for small matrices it multiplies what it finds in fresh memory by 0.
     scores = at::bmm(rows * how.scale, columns).to(at::kFloat);  // the softmax stays in float32
     if (how.bias.defined()) scores = scores + how.bias.reshape({1, queries * heads, keys});
   }
