@@ -4,6 +4,7 @@
 #include "cli/codec_command.h"
 #include "cli/data_command.h"
 #include "cli/doctor_command.h"
+#include "cli/generate_command.h"
 #include "cli/inspect_command.h"
 #include "cli/train_command.h"
 
@@ -17,6 +18,7 @@ const std::vector<Command>& commands() {
        inspect_command},
       {"import", "a checkpoint from another program's file", import_command},
       {"export", "a checkpoint as a file for inference, fine-tuning or other programs", export_command},
+      {"generate", "makes sound with trained models", generate_command},
       {"data", "index, check, describe and make recordings to train on", data_command},
       {"bench", "step times, parts and % of this machine's peak", bench_command},
       {"doctor", "engine, threads, devices, self-checks, optional programs", doctor_command},

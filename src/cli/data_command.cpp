@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/terminal.h"
+#include "cli/tokenize_command.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
 #include "data/base/inspect.h"
@@ -167,19 +168,21 @@ constexpr DataCommand kCommands[] = {
     {"check", "find unreadable, empty, clipped, silent and too short recordings", check_command},
     {"stats", "show durations, rates, channels and loudness", stats_command},
     {"synth", "make music or speech to train on", synth_command},
+    {"tokenize", "make tokens once, for semantic, coarse and fine models", tokenize_command},
 };
 
 std::string data_help() {
   std::string out =
       "melete data: recordings to train on\n\nusage: melete data <command> [words] [options]\n\n";
-  for (const DataCommand& command : kCommands) out += fmt::format("  {:<8}{}\n", command.name, command.help);
+  for (const DataCommand& command : kCommands) out += fmt::format("  {:<10}{}\n", command.name, command.help);
   return out + "\n`melete data <command> --help` shows what each one takes.\n";
 }
 
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
-  if (args.empty()) throw UsageError("expected one of: data index, data check, data stats, data synth");
+  if (args.empty())
+    throw UsageError("expected one of: data index, data check, data stats, data synth, data tokenize");
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     fmt::print("{}", data_help());
     return 0;

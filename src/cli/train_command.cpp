@@ -22,6 +22,7 @@
 #include "run/metrics.h"
 #include "run/run_folder.h"
 #include "tasks/recipe.h"
+#include "tasks/token_shards.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -110,6 +111,7 @@ Data load_data(const Recipe& recipe, Reporter& reporter, Group& group) {
   const auto on_failure = [&reporter](const std::string& path, const std::string& message) {
     reporter.warning(fmt::format("skipped {}: {}", path, message));
   };
+  if (is_token_folder(recipe.data_from)) return {};  // the recipe opens it
   auto entries = find_recordings(recipe.data_from, reporter);
   Split parts;
   if (!recipe.valid_from.empty()) {
@@ -126,6 +128,36 @@ Data load_data(const Recipe& recipe, Reporter& reporter, Group& group) {
   if (!parts.valid.empty())
     data.valid = std::make_shared<AudioDataset>(std::move(parts.valid), recipe.data, on_failure);
   return data;
+}
+
+// Batches for the loop, and what they are made from.
+struct Sources {
+  std::unique_ptr<BatchSource> training_audio, validation_audio;  // outlive the tokens made of them
+  std::unique_ptr<BatchSource> training, validation;
+  int64_t items_per_batch = 0;  // of all ranks
+};
+
+Sources open_sources(Recipe& recipe, Data& data, uint64_t seed, const Group& group) {
+  const auto rank = static_cast<int>(group.rank()), ranks = static_cast<int>(group.size());
+  Sources sources;
+  if (auto tokens = recipe.token_sources(seed, rank, ranks)) {
+    sources.training = std::move(tokens->training);
+    sources.validation = std::move(tokens->validation);
+    sources.items_per_batch = tokens->items_per_batch;
+    data.description = tokens->description;
+    return sources;
+  }
+  auto training =
+      std::make_unique<BatchLoader>(data.train, recipe.batch_size, seed, rank, ranks, recipe.train.dist.split_batches);
+  sources.items_per_batch = training->items_per_batch();
+  sources.training = std::move(training);
+  if (data.valid) sources.validation = std::make_unique<BatchLoader>(data.valid, recipe.batch_size, seed);
+  if (auto tokens = recipe.tokens(*sources.training)) {
+    sources.training_audio = std::exchange(sources.training, std::move(tokens));
+    if (sources.validation)
+      sources.validation_audio = std::exchange(sources.validation, recipe.tokens(*sources.validation));
+  }
+  return sources;
 }
 
 // On resume the settings start from what the run was made with; recipe files and flags go on top.
@@ -186,14 +218,11 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   const auto seed = static_cast<uint64_t>(recipe.train.seed);
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe.make_task();
-  BatchLoader training(data.train, recipe.batch_size, seed, static_cast<int>(group.rank()),
-                       static_cast<int>(group.size()), recipe.train.dist.split_batches);
-  std::optional<BatchLoader> validation;
-  if (data.valid) validation.emplace(data.valid, recipe.batch_size, seed);
+  const Sources sources = open_sources(recipe, data, seed, group);
   if (folder) folder->write_config(schema.json());
 
-  TrainerParts parts{*task, training};
-  parts.validation = validation ? &*validation : nullptr;
+  TrainerParts parts{*task, *sources.training};
+  parts.validation = sources.validation.get();
   parts.folder = folder ? &*folder : nullptr;
   parts.group = &group;
   parts.reporter = &reporters;
@@ -203,7 +232,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   parts.about.threads = thread_count();
   if (!group.alone())
     parts.about.data.push_back(fmt::format("processes: {} ({}), batch {} in all", group.size(),
-                                           group.place().source, training.items_per_batch()));
+                                           group.place().source, sources.items_per_batch));
   Trainer trainer(std::move(parts), recipe.train);
   if (words.resume) trainer.resume();
 

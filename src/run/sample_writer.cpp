@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 #include "run/run_folder.h"
 
@@ -93,6 +94,15 @@ std::string SampleWriter::spectrogram_pair(const std::string& name, const at::Te
 std::string SampleWriter::picture(const std::string& name, const Image& image) {
   const std::string path = place("pictures", name, ".png");
   write_png(path, image);
+  reporter_.sample_written(path);
+  return path;
+}
+
+std::string SampleWriter::text(const std::string& name, const std::string& text) {
+  const std::string path = place("samples", name, ".txt");
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
   reporter_.sample_written(path);
   return path;
 }

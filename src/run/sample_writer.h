@@ -30,6 +30,7 @@ class SampleWriter {
                                const at::Tensor& reconstruction,
                                int rate_hz);  // as audio(); channels are averaged
   std::string picture(const std::string& name, const Image& image);
+  std::string text(const std::string& name, const std::string& text);
 
   int64_t step() const { return step_; }
 

@@ -4,7 +4,9 @@
 
 #include "config/nearest.h"
 #include "core/base/error.h"
+#include "data/loader.h"
 #include "tasks/soundstream_task.h"
+#include "tasks/stage_recipes.h"
 
 namespace melete {
 
@@ -55,11 +57,14 @@ Schema Recipe::schema() {
 }
 
 std::vector<std::string> recipe_names() {
-  return {"soundstream"};
+  return {"soundstream", "semantic", "coarse", "fine"};
 }
 
 std::unique_ptr<Recipe> make_recipe(const std::string& name) {
   if (name == "soundstream") return std::make_unique<SoundStreamRecipe>();
+  if (name == "semantic") return make_semantic_recipe();
+  if (name == "coarse") return make_coarse_recipe();
+  if (name == "fine") return make_fine_recipe();
   throw UsageError(fmt::format("nothing to train is called `{}`; did you mean `{}`? there is: {}", name,
                                nearest_word(name, recipe_names()), fmt::join(recipe_names(), ", ")));
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,14 @@
 #include "train/trainer_config.h"
 
 namespace melete {
+
+class BatchSource;
+
+// Batches that need no recordings.
+struct TokenSources {
+  std::unique_ptr<BatchSource> training, validation;  // validation may be null
+  std::vector<std::string> description;
+};
 
 class Recipe {
  public:
@@ -24,6 +33,14 @@ class Recipe {
   // options.
   virtual void settle() = 0;
   virtual std::unique_ptr<Task> make_task() = 0;
+
+  // For tasks that train on tokens: a source that makes them from recordings (which outlive it); null for
+  // tasks that take the sound itself.
+  virtual std::unique_ptr<BatchSource> tokens(BatchSource& /*audio*/) { return nullptr; }
+  // Where data_from holds tokens that were made before: nothing is read from recordings then.
+  virtual std::optional<TokenSources> token_sources(uint64_t /*seed*/, int /*rank*/, int /*ranks*/) {
+    return std::nullopt;
+  }
 
   std::string data_from, valid_from;  // folder or manifest
   int64_t batch_size = 4;
