@@ -7,6 +7,7 @@
 #include "bench/plan.h"
 #include "bench/ranks_bench.h"
 #include "bench/soundstream_bench.h"
+#include "bench/stage_bench.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
@@ -112,14 +113,18 @@ int compare_processes(int64_t processes, int64_t threads, const SoundStreamBench
 
 int bench_command(const std::vector<std::string>& args) {
   if (std::find(args.begin(), args.end(), "--plan") != args.end()) return plan_command(args);
+  // The first word says whose settings the rest of the line may hold.
+  const bool of_codec = args.empty() || args.front().starts_with("-") || args.front() == "soundstream";
   SoundStreamBenchConfig config;
-  Schema schema = schema_of(config);
+  StageBenchConfig stages;
+  Schema schema = of_codec ? schema_of(config) : schema_of(stages);
   std::string what, precision = "fp32";
   int64_t threads = 0, repeats = 5;
   int64_t processes = 0;
   bool json = false, plan_wanted = false, as_rank = false;
   Arguments arguments("bench", "times training and inference on this machine");
-  arguments.word("what", what, "what to time").one_of({"soundstream"});
+  arguments.word("what", what, "what to time")
+      .one_of({"soundstream", "semantic", "coarse", "fine", "generate"});
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.option("precision", precision, "arithmetic of forward and backward").one_of({"fp32", "bf16"});
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
@@ -132,8 +137,10 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.example("bench soundstream --threads 1");
   arguments.example("bench soundstream --procs 2");
   arguments.example("bench soundstream --plan --config recipes/soundstream.toml");
+  arguments.example("bench generate --threads 1");
   if (!arguments.parse(args)) return 0;
   schema.check();
+  if ((as_rank || processes > 0) && !of_codec) throw UsageError("--procs compares `bench soundstream` only");
   if (as_rank) {
     set_threads(static_cast<int>(threads));
     Group group(read_place(), {});
@@ -154,7 +161,11 @@ int bench_command(const std::vector<std::string>& args) {
       fmt::print(stderr, "  {} {}\n", row.name, human_seconds(row.seconds));
     };
   }
-  bench_soundstream(bench, config, precision);
+  if (of_codec) {
+    bench_soundstream(bench, config, precision);
+  } else {
+    bench_stage(bench, what, stages, precision);
+  }
   if (json) {
     fmt::print("{}\n", bench.report().json().dump(2));
     return 0;
