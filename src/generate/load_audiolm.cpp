@@ -82,7 +82,7 @@ void find_parts(const std::string& folder, AudioLmPaths& paths) {
   std::vector<std::pair<std::string, std::string*>> wanted = {{"semantic", &paths.semantic},
                                                               {"coarse", &paths.coarse},
                                                               {"fine", &paths.fine},
-                                                              {"kmeans", &paths.tokenizer},
+                                                              {"semantic-tokenizer", &paths.tokenizer},
                                                               {"soundstream", &paths.codec}};
   const AudioLmPaths given = paths;
   std::vector<fs::path> places;
@@ -93,13 +93,14 @@ void find_parts(const std::string& folder, AudioLmPaths& paths) {
   for (const fs::path& place : places) {
     const std::string kind = kind_of(place);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      if (wanted[i].first != kind || !fixed[i].empty()) continue;
+      const bool fits = wanted[i].first == kind || (wanted[i].first == "soundstream" && kind == "encodec");
+      if (!fits || !fixed[i].empty()) continue;
       std::string& path = *wanted[i].second;
       require(path.empty(), "[audiolm] {} has two parts of kind `{}`: {} and {}; say which with --{}", folder,
               kind, path, place.string(),
-              kind == "kmeans"        ? "tokenizer"
-              : kind == "soundstream" ? "codec"
-                                      : kind);
+              i == 3   ? "tokenizer"
+              : i == 4 ? "codec"
+                       : kind);
       path = place.string();
     }
   }
