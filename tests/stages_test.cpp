@@ -209,10 +209,10 @@ TEST(Stages, PaddedItemsHaveTheLogitsOfUnpaddedOnes) {
   auto model = fine_model();
   at::Tensor coarse = random_ids({2, 8}, 16, 6), fine = random_ids({2, 12}, 16, 7);
   coarse[1].narrow(0, 4, 4).fill_(kPadding);
-  const FineLogits both = model(coarse, fine, {});
+  const FineLogits both = model(coarse, fine, StagePass{});
   // The second item alone: two frames of coarse, and the fine codes of those.
   const FineLogits one =
-      model(coarse.narrow(0, 1, 1).narrow(1, 0, 4), fine.narrow(0, 1, 1).narrow(1, 0, 6), {});
+      model(coarse.narrow(0, 1, 1).narrow(1, 0, 4), fine.narrow(0, 1, 1).narrow(1, 0, 6), StagePass{});
   EXPECT_TRUE(both.fine[1].narrow(0, 0, 6).allclose(one.fine[0].narrow(0, 0, 6), 1e-4, 1e-5));
 
   auto second = coarse_model();
@@ -221,7 +221,8 @@ TEST(Stages, PaddedItemsHaveTheLogitsOfUnpaddedOnes) {
   StagePass pass;
   pass.seen = at::constant_pad_nd(semantic.ne(kPadding), {1, 7}, 1);
   const CoarseLogits padded = second(semantic, codes, pass);
-  const CoarseLogits alone = second(semantic.narrow(0, 1, 1).narrow(1, 0, 3), codes.narrow(0, 1, 1), {});
+  const CoarseLogits alone =
+      second(semantic.narrow(0, 1, 1).narrow(1, 0, 3), codes.narrow(0, 1, 1), StagePass{});
   EXPECT_TRUE(padded.coarse[1].allclose(alone.coarse[0], 1e-4, 1e-5));
 }
 
@@ -253,7 +254,7 @@ TEST(Stages, TheForgetfulMaskHidesItsShareAndNeverTheFirst) {
 
 TEST(Stages, AConditionedModelRefusesToGoWithoutText) {
   auto model = semantic_model("cross");
-  EXPECT_THROW(model(random_ids({1, 3}, 20, 1), {}), Error);
+  EXPECT_THROW(model(random_ids({1, 3}, 20, 1), StagePass{}), Error);
   auto plain = semantic_model();
   StagePass pass;
   pass.condition = some_text(1);

@@ -1,5 +1,7 @@
 #include "models/coarse_transformer.h"
 
+#include <cmath>
+
 #include "config/schema.h"
 
 namespace melete {
@@ -32,7 +34,9 @@ CoarseTransformerImpl::CoarseTransformerImpl(const CoarseConfig& config)
   }
   if (config.predict_semantic)
     semantic_logits = register_module("semantic_logits", linear(t.dim, config.semantic_tokens + 1, true));
-  coarse_logits = register_parameter("coarse_logits", at::randn({config.quantizers, classes, t.dim}));
+  // Small enough that the first losses are those of guessing.
+  const double scale = 1 / std::sqrt(static_cast<double>(t.dim));
+  coarse_logits = register_parameter("coarse_logits", at::randn({config.quantizers, classes, t.dim}) * scale);
 }
 
 at::Tensor CoarseTransformerImpl::bias_table(int64_t positions) {

@@ -1,6 +1,7 @@
 #include "models/fine_transformer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/schema.h"
 
@@ -32,9 +33,11 @@ FineTransformerImpl::FineTransformerImpl(const FineConfig& config)
     start_bias = register_parameter("start_bias", at::randn({t.heads, 1, 1}));
     position_bias = register_module("position_bias", BiasNetwork(2, t.dim / 2, t.heads, 2));
   }
+  // Small enough that the first losses are those of guessing.
+  const double scale = 1 / std::sqrt(static_cast<double>(t.dim));
   if (config.predict_coarse)
-    coarse_logits = register_parameter("coarse_logits", at::randn({coarse, size, t.dim}));
-  fine_logits = register_parameter("fine_logits", at::randn({fine, size, t.dim}));
+    coarse_logits = register_parameter("coarse_logits", at::randn({coarse, size, t.dim}) * scale);
+  fine_logits = register_parameter("fine_logits", at::randn({fine, size, t.dim}) * scale);
 }
 
 at::Tensor FineTransformerImpl::seen(const at::Tensor& coarse, int64_t fine) const {
