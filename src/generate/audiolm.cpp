@@ -68,9 +68,12 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   const auto rows = [&](const at::Tensor& x) { return x.size(0) == 1 ? x.expand({request.batch, -1}) : x; };
   at::Tensor prompt_ids, prompt_codes;
   if (request.prompt.defined()) {
-    require(model.tokenizer != nullptr, "[audiolm] a prompt needs the semantic tokenizer");
+    require(model.tokenizer != nullptr || request.prompt_semantic.defined(),
+            "[audiolm] a prompt needs the semantic tokenizer");
     const at::Tensor prompt = rows(request.prompt.dim() == 1 ? request.prompt.unsqueeze(0) : request.prompt);
-    prompt_ids = model.tokenizer->tokenize_at(prompt, request.prompt_rate_hz);
+    prompt_ids = request.prompt_semantic.defined()
+                     ? request.prompt_semantic
+                     : model.tokenizer->tokenize_at(prompt, request.prompt_rate_hz);
     prompt_codes = model.codec->encode_at(prompt, request.prompt_rate_hz);
   } else {
     prompt_ids = at::empty({request.batch, 0}, at::kLong);

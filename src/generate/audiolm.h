@@ -35,6 +35,7 @@ struct AudioLmRequest {
   int64_t batch = 1;
   at::Tensor prompt;  // [samples] or [batch, samples]; undefined: from nothing
   int64_t prompt_rate_hz = 0;
+  at::Tensor prompt_semantic;  // [batch, tokens]: the prompt's semantic tokens, where they were made before
   std::vector<std::string> texts;  // one, or one a row
   at::Tensor text_features;        // [batch, length, dim] instead of texts
   double seconds = 5;              // of new sound

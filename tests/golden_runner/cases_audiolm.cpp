@@ -6,6 +6,7 @@
 #include "golden.h"
 #include "interop/audiolm_stages.h"
 #include "interop/hubert.h"
+#include "io/resample_audio.h"
 #include "models/kmeans_tokenizer.h"
 
 namespace melete::golden {
@@ -76,6 +77,9 @@ void check_audiolm(const Case& c, Checker& check) {
     request.prompt = c.in("prime_wave");
     request.batch = request.prompt.size(0);
     request.prompt_rate_hz = given.value("prime_wave_input_sample_hz", int64_t{16000});
+    // Theirs is not cut to whole tokens unless it is told to.
+    request.prompt_semantic = model.tokenizer->tokenize(
+        resample_audio(request.prompt, request.prompt_rate_hz, model.tokenizer->rate_hz()));
   }
   if (c.has("in.text_embeds")) {
     request.text_features = c.in("text_embeds");
