@@ -4,7 +4,6 @@
 
 #include "config/nearest.h"
 #include "core/base/error.h"
-#include "data/loader.h"
 #include "tasks/soundstream_task.h"
 #include "tasks/stage_recipes.h"
 

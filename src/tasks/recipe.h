@@ -9,12 +9,11 @@
 
 #include "config/schema.h"
 #include "data/dataset.h"
+#include "data/loader.h"
 #include "train/task.h"
 #include "train/trainer_config.h"
 
 namespace melete {
-
-class BatchSource;
 
 // Batches that need no recordings.
 struct TokenSources {
