@@ -134,7 +134,6 @@ Data load_data(const Recipe& recipe, Reporter& reporter, Group& group) {
 struct Sources {
   std::unique_ptr<BatchSource> training_audio, validation_audio;  // outlive the tokens made of them
   std::unique_ptr<BatchSource> training, validation;
-  int64_t items_per_batch = 0;  // of all ranks
 };
 
 Sources open_sources(Recipe& recipe, Data& data, uint64_t seed, const Group& group) {
@@ -143,14 +142,11 @@ Sources open_sources(Recipe& recipe, Data& data, uint64_t seed, const Group& gro
   if (auto tokens = recipe.token_sources(seed, rank, ranks)) {
     sources.training = std::move(tokens->training);
     sources.validation = std::move(tokens->validation);
-    sources.items_per_batch = tokens->items_per_batch;
     data.description = tokens->description;
     return sources;
   }
-  auto training =
-      std::make_unique<BatchLoader>(data.train, recipe.batch_size, seed, rank, ranks, recipe.train.dist.split_batches);
-  sources.items_per_batch = training->items_per_batch();
-  sources.training = std::move(training);
+  sources.training = std::make_unique<BatchLoader>(data.train, recipe.batch_size, seed, rank, ranks,
+                                                   recipe.train.dist.split_batches);
   if (data.valid) sources.validation = std::make_unique<BatchLoader>(data.valid, recipe.batch_size, seed);
   if (auto tokens = recipe.tokens(*sources.training)) {
     sources.training_audio = std::exchange(sources.training, std::move(tokens));
@@ -232,7 +228,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   parts.about.threads = thread_count();
   if (!group.alone())
     parts.about.data.push_back(fmt::format("processes: {} ({}), batch {} in all", group.size(),
-                                           group.place().source, sources.items_per_batch));
+                                           group.place().source, sources.training->items_per_batch()));
   Trainer trainer(std::move(parts), recipe.train);
   if (words.resume) trainer.resume();
 

@@ -93,8 +93,9 @@ class StageRecipe : public Recipe {
       parts = {read_token_items(data_from), read_token_items(valid_from)};
     }
     const auto source = [&](std::vector<TokenItem> items, int of_rank, int of_ranks) {
-      auto batches = std::make_unique<TokenBatches>(std::move(items), info, data.segment_seconds, batch_size,
-                                                    seed, of_rank, of_ranks);
+      auto batches =
+          std::make_unique<TokenBatches>(std::move(items), info, data.segment_seconds, batch_size, seed,
+                                         of_rank, of_ranks, train.dist.split_batches && of_ranks > 1);
       batches->set_text_encoder(tokenizers_.text);
       return batches;
     };

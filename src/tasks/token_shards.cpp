@@ -207,23 +207,30 @@ TokenSplit split_tokens(std::vector<TokenItem> items, double valid_fraction, uin
 }
 
 TokenBatches::TokenBatches(std::vector<TokenItem> items, const TokenInfo& info, double segment_seconds,
-                           int64_t batch_size, uint64_t seed, int rank, int rank_count)
+                           int64_t batch_size, uint64_t seed, int rank, int rank_count, bool split)
     : items_(std::move(items)),
       info_(info),
       segment_seconds_(segment_seconds),
-      batch_size_(batch_size),
       seed_(seed),
-      rank_(rank),
+      share_{batch_size * rank_count, batch_size * rank, batch_size},
       rank_count_(rank_count) {
   require(!items_.empty(), "[tokens] no items to train on");
+  if (!split) return;
+  const int64_t each = batch_size / rank_count, more = batch_size % rank_count;
+  share_ = {batch_size, each * rank + std::min<int64_t>(rank, more), each + (rank < more ? 1 : 0)};
+  require(each > 0, "[batch_size] a batch of {} cannot be split over {} ranks", batch_size, rank_count);
+}
+
+double TokenBatches::weight() const {
+  return static_cast<double>(share_.count * rank_count_) / static_cast<double>(share_.all);
 }
 
 Batch TokenBatches::batch(int64_t number) {
   Batch batch;
   batch.number = number;
   std::vector<at::Tensor> semantic, acoustic;
-  for (int64_t i = 0; i < batch_size_; ++i) {
-    const int64_t position = (number * rank_count_ + rank_) * batch_size_ + i;
+  for (int64_t i = 0; i < share_.count; ++i) {
+    const int64_t position = first_item_ + number * share_.all + share_.first + i;
     const auto epoch = static_cast<uint64_t>(position / size());
     const int64_t place = position % size();
     if (order_.empty() || order_epoch_ != epoch) {

@@ -54,21 +54,29 @@ std::vector<TokenItem> read_token_items(const std::string& folder);
 // index).
 class TokenBatches : public BatchSource {
  public:
+  // Ranks share batches as BatchLoader's do.
   TokenBatches(std::vector<TokenItem> items, const TokenInfo& info, double segment_seconds,
-               int64_t batch_size, uint64_t seed, int rank = 0, int rank_count = 1);
+               int64_t batch_size, uint64_t seed, int rank = 0, int rank_count = 1, bool split = false);
   // Conditions on text, too.
   void set_text_encoder(std::shared_ptr<const TextEncoder> encoder) { text_ = std::move(encoder); }
 
   Batch batch(int64_t number) override;
+  int64_t items_per_batch() const override { return share_.all; }
+  double weight() const override;
+  void start_from(int64_t item) override { first_item_ = item; }
   int64_t size() const { return static_cast<int64_t>(items_.size()); }
 
  private:
   std::vector<TokenItem> items_;
   TokenInfo info_;
   double segment_seconds_;
-  int64_t batch_size_;
   uint64_t seed_;
-  int rank_, rank_count_;
+  // Of every batch of all ranks, which items are this rank's.
+  struct Share {
+    int64_t all, first, count;
+  } share_;
+  int rank_count_;
+  int64_t first_item_ = 0;
   std::shared_ptr<const TextEncoder> text_;
   std::vector<int64_t> order_;  // of the epoch last asked for
   uint64_t order_epoch_ = 0;

@@ -72,6 +72,7 @@ void TokenSource::run() {
     if (stop_) return;
     const int64_t number = *wanted_;
     wanted_.reset();
+    busy_ = true;
     lock.unlock();
     Batch batch;
     std::exception_ptr error;
@@ -85,8 +86,17 @@ void TokenSource::run() {
     batch_ = std::move(batch);
     error_ = error;
     made_ = number;
+    busy_ = false;
     changed_.notify_all();
   }
+}
+
+// Called before the first batch is asked for, or between two: what was made ahead belongs to the old stream.
+void TokenSource::start_from(int64_t item) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !wanted_.has_value() && !busy_; });
+  made_.reset();
+  audio_.start_from(item);
 }
 
 Batch TokenSource::batch(int64_t number) {

@@ -37,6 +37,9 @@ class TokenSource : public BatchSource {
 
   Batch batch(int64_t number) override;
   double wait_seconds() const override { return waited_seconds_; }
+  int64_t items_per_batch() const override { return audio_.items_per_batch(); }
+  double weight() const override { return audio_.weight(); }
+  void start_from(int64_t item) override;
 
  private:
   void run();
@@ -49,7 +52,7 @@ class TokenSource : public BatchSource {
   std::optional<int64_t> made_;    // what it has made
   Batch batch_;
   std::exception_ptr error_;
-  bool stop_ = false;
+  bool busy_ = false, stop_ = false;
   double waited_seconds_ = 0;
   std::thread thread_;
 };
