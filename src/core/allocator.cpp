@@ -25,6 +25,7 @@ struct Pool {
   std::mutex mutex;
   std::multimap<size_t, void*> free_blocks;  // by size
   TensorMemory memory;
+  int64_t most_live_bytes = 0;  // at once, since the cache was last emptied by hand
 
   // Blocks come in steps of an eighth of a power of two, so that nearly equal tensors share them.
   static size_t rounded(size_t bytes) {
@@ -48,6 +49,7 @@ struct Pool {
   void count(size_t bytes) {
     memory.live_bytes += static_cast<int64_t>(bytes);
     memory.peak_bytes = std::max(memory.peak_bytes, memory.live_bytes);
+    most_live_bytes = std::max(most_live_bytes, memory.live_bytes);
   }
 
   void release_until(int64_t limit) {
@@ -74,8 +76,9 @@ struct Pool {
         free_blocks.erase(found);
       } else {
         // Items of ever new lengths would fill memory with blocks that fit nothing: keep a quarter of what
-        // lives.
-        release_until(kAlwaysCached + memory.live_bytes / 4);
+        // lives, or what lived at the most and will again. (A step starts with little alive and all of the
+        // last one's blocks free; giving those back would have the system clear gigabytes in every step.)
+        release_until(kAlwaysCached + std::max(memory.live_bytes / 4, most_live_bytes - memory.live_bytes));
       }
     }
     count(block);
@@ -171,6 +174,7 @@ void reset_tensor_memory_peak() {
 void release_cached_memory() {
   const std::lock_guard lock(pool().mutex);
   pool().release_until(0);
+  pool().most_live_bytes = pool().memory.live_bytes;
 }
 
 }  // namespace melete

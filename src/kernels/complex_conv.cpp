@@ -3,6 +3,7 @@
 #include <torch/autograd.h>
 
 #include "core/autocast.h"
+#include "kernels/minimal_filter.h"
 
 namespace melete {
 
@@ -17,9 +18,7 @@ at::Tensor channels_last(const at::Tensor& x) {
   return x.contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-struct Geometry {
-  std::array<int64_t, 2> stride, padding;
-
+struct Geometry : ConvGeometry {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) const {
     return at::conv2d(x, channels_last(weight), bias, at::IntArrayRef(stride), at::IntArrayRef(padding),
                       at::IntArrayRef(kOnes));
@@ -51,7 +50,11 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
     context->save_for_backward({re, im, weight, bias});
     context->saved_data["geometry"] =
         std::vector<int64_t>{stride_height, stride_width, padding_height, padding_width};
-    const Geometry geometry{{stride_height, stride_width}, {padding_height, padding_width}};
+    const Geometry geometry{{{stride_height, stride_width}, {padding_height, padding_width}}};
+    if (minimal_filter_fits(weight, geometry)) {
+      const ComplexPair y = minimal_filter_conv2d({re, im}, weight, bias, geometry);
+      return {y.re, y.im};
+    }
     const at::Tensor weight_re = weight.select(-1, 0), weight_im = weight.select(-1, 1);
     const at::Tensor bias_re = bias.select(-1, 0), bias_im = bias.select(-1, 1);
 
@@ -67,7 +70,7 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &re = saved[0], &im = saved[1], &weight = saved[2], &bias = saved[3];
     const auto numbers = context->saved_data["geometry"].toIntVector();
-    const Geometry geometry{{numbers[0], numbers[1]}, {numbers[2], numbers[3]}};
+    const Geometry geometry{{{numbers[0], numbers[1]}, {numbers[2], numbers[3]}}};
     variable_list result(8);
 
     if (at::GradMode::is_enabled()) {  // the gradient will itself be differentiated
@@ -83,9 +86,22 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
     }
 
     const at::Tensor g_re = channels_last(gradients[0]), g_im = channels_last(gradients[1]);
+    const bool for_input = context->needs_input_grad(0) || context->needs_input_grad(1),
+               for_weight = context->needs_input_grad(2);
+    if (context->needs_input_grad(3)) result[3] = at::stack({g_re.sum({0, 2, 3}), g_im.sum({0, 2, 3})}, -1);
+    if (minimal_filter_fits(weight, geometry)) {
+      if (for_input) {
+        const ComplexPair x =
+            minimal_filter_input_gradient({g_re, g_im}, weight, {re.size(2), re.size(3)}, geometry);
+        result[0] = x.re;
+        result[1] = x.im;
+      }
+      if (for_weight) result[2] = minimal_filter_weight_gradient({g_re, g_im}, {re, im}, weight, geometry);
+      return result;
+    }
     const at::Tensor weight_re = weight.select(-1, 0), weight_im = weight.select(-1, 1);
     const at::Tensor g_sum = g_re + g_im;
-    if (context->needs_input_grad(0) || context->needs_input_grad(1)) {
+    if (for_input) {
       // Multiplication by the conjugate of the weight.
       const at::Tensor sum = geometry.input_gradient(g_sum, re, weight_re);
       at::Tensor x_im = geometry.input_gradient(g_re, re, -(weight_im + weight_re));
@@ -95,7 +111,7 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
       result[0] = x_re;
       result[1] = x_im;
     }
-    if (context->needs_input_grad(2)) {
+    if (for_weight) {
       // Products of the gradient with the conjugate of the input.
       const at::Tensor like = channels_last(weight_re);
       const at::Tensor first = geometry.weight_gradient(g_re, re - im, like);
@@ -103,7 +119,6 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
       const at::Tensor imaginary = first + geometry.weight_gradient(g_im - g_re, re, like);
       result[2] = at::stack({real, imaginary}, -1);
     }
-    if (context->needs_input_grad(3)) result[3] = at::stack({g_re.sum({0, 2, 3}), g_im.sum({0, 2, 3})}, -1);
     return result;
   }
 };
@@ -112,7 +127,7 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
 
 ComplexPair complex_conv2d_reference(const ComplexPair& x, const at::Tensor& weight, const at::Tensor& bias,
                                      std::array<int64_t, 2> stride, std::array<int64_t, 2> padding) {
-  const Geometry geometry{stride, padding};
+  const Geometry geometry{{stride, padding}};
   const at::Tensor weight_re = weight.select(-1, 0), weight_im = weight.select(-1, 1);
   return {geometry.forward(x.re, weight_re, bias.select(-1, 0)) - geometry.forward(x.im, weight_im),
           geometry.forward(x.re, weight_im, bias.select(-1, 1)) + geometry.forward(x.im, weight_re)};

@@ -1,0 +1,355 @@
+#include "kernels/minimal_filter.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/Parallel.h>
+#include <ATen/record_function.h>
+
+#include <vector>
+
+#include "kernels/minimal_filter_kernels.h"
+#include "kernels/minimal_filter_tiles.h"
+#include "kernels/vector_targets.h"
+
+namespace melete {
+
+namespace {
+
+using namespace minimal_filter;
+
+#define MELETE_INLINE inline __attribute__((always_inline))
+
+// What a plan's products cost, for whoever counts. (`melete bench`)
+c10::IValue product_flops(const Plan& plan) {
+  return 6.0 * static_cast<double>(plan.tiles() * plan.points()) *
+         static_cast<double>(plan.depth() * plan.columns());
+}
+
+using Planes = std::array<const float*, 2>;
+
+// Tiles [first, first + count) of both planes of the input. to: [point][plane][rows][depth_step]
+void transform_input(const Plan& plan, const Planes& from, int64_t first, int64_t count, int64_t rows,
+                     float* to) {
+  const Axis &height = plan.height, &width = plan.width;
+  const TwoPasses passes(kernels().input(width.points), kernels().input(height.points), height.points,
+                         width.points);
+  const std::vector<float> zeros(static_cast<size_t>(plan.in));
+  const int64_t step = plan.depth_step();
+  for (int64_t plane = 0; plane < 2; ++plane) {
+    TilePixels<const float> pixels(plan, from[plane], zeros.data(), plan.in, true, false);
+    const auto places =
+        point_places(to + plane * rows * step, height.points, width.points, 2 * rows * step, true);
+    for (int64_t t = 0; t < count; ++t)
+      for (int64_t p = 0; p < height.in_step; ++p)
+        for (int64_t q = 0; q < width.in_step; ++q) {
+          const auto [pointers, offset] = pixels(first + t, p, q);
+          passes.run(pointers, offset, places.data(), t * step + (p * width.in_step + q) * plan.in, plan.in);
+        }
+  }
+}
+
+// The same for the gradient of the output, without phases. to: [point][plane][rows][columns_step]
+void transform_gradient(const Plan& plan, const Planes& from, int64_t first, int64_t count, int64_t rows,
+                        float* to) {
+  const Axis &height = plan.height, &width = plan.width;
+  const TwoPasses passes(kernels().output_gradient(width.points, width.outputs),
+                         kernels().output_gradient(height.points, height.outputs), height.outputs,
+                         width.points);
+  const std::vector<float> zeros(static_cast<size_t>(plan.out));
+  const int64_t step = plan.columns_step();
+  for (int64_t plane = 0; plane < 2; ++plane) {
+    TilePixels<const float> pixels(plan, from[plane], zeros.data(), plan.out, false, false);
+    const auto places =
+        point_places(to + plane * rows * step, height.points, width.points, 2 * rows * step, true);
+    for (int64_t t = 0; t < count; ++t) {
+      const auto [pointers, offset] = pixels(first + t, 0, 0);
+      passes.run(pointers, offset, places.data(), t * step, plan.out);
+    }
+  }
+}
+
+// from: [point][plane][rows][columns_step]; bias [plane][out] or null
+void transform_output(const Plan& plan, const float* from, int64_t first, int64_t count, int64_t rows,
+                      const float* bias, const std::array<float*, 2>& to) {
+  const Axis &height = plan.height, &width = plan.width;
+  const TwoPasses passes(kernels().output(width.points, width.outputs),
+                         kernels().output(height.points, height.outputs), height.points, width.outputs);
+  std::vector<float> nowhere(static_cast<size_t>(plan.out));
+  const int64_t step = plan.columns_step();
+  for (int64_t plane = 0; plane < 2; ++plane) {
+    TilePixels<float> pixels(plan, to[plane], nowhere.data(), plan.out, false, true);
+    const auto places =
+        point_places(from + plane * rows * step, height.points, width.points, 2 * rows * step, false);
+    for (int64_t t = 0; t < count; ++t)
+      for (int64_t p = 0; p < height.out_step; ++p)
+        for (int64_t q = 0; q < width.out_step; ++q) {
+          const auto [pointers, offset] = pixels(first + t, p, q);
+          passes.run(places.data(), t * step + (p * width.out_step + q) * plan.out, pointers, offset,
+                     plan.out, bias ? bias + plane * plan.out : nullptr);
+        }
+  }
+}
+
+constexpr int64_t kMostTaps = 16;            // of both axes and all phases
+constexpr int64_t kGroup = kChunk / kPanel;  // rows of a panel taken at a time
+
+// A piece of a weight [out, in, height, width, 2] for Gauss's three products: kGroup rows (depth) by kPanel
+// lanes (columns). Rows are input channels and lanes output channels; backward it is the other way round, and
+// taps come in reverse.
+class WeightPiece {
+ public:
+  WeightPiece(const Plan& plan, bool backward)
+      : height_(plan.height),
+        width_(plan.width),
+        backward_(backward),
+        down_(std::max(height_.in_step, height_.out_step)),
+        right_(std::max(width_.in_step, width_.out_step)),
+        taps_(height_.taps * down_ * width_.taps * right_),
+        lane_step_(2 * taps_ * (backward ? 1 : plan.in)),
+        row_step_(2 * taps_ * (backward ? plan.out : 1)) {}
+
+  int64_t phases() const { return down_ * right_; }
+
+  // Calls work(three values of the piece, complex value of the weight) for all taps and phases.
+  template <class Float, class Work>
+  MELETE_INLINE void visit(Float* weight, int64_t row, int64_t lane, const Work& work) {
+    for (int64_t r = 0; r < kGroup; ++r)
+      for (int64_t l = 0; l < kPanel; ++l) {
+        Float* at = weight + (row + r) * row_step_ + (lane + l) * lane_step_;
+        // Of the next piece: lanes are too far apart for the processor to foresee.
+        __builtin_prefetch(at + kGroup * row_step_);
+        __builtin_prefetch(at + kGroup * row_step_ + 16);
+        for (int64_t tap = 0; tap < taps_; ++tap)
+          work(values_[0][tap][r][l], values_[1][tap][r][l], values_[2][tap][r][l], at + 2 * tap);
+      }
+  }
+
+  // Where the taps of one phase are.
+  Places<float> places(int64_t product, int64_t phase, bool by_column) {
+    Places<float> places{};
+    for (int64_t i = 0; i < height_.taps; ++i)
+      for (int64_t j = 0; j < width_.taps; ++j) {
+        const int64_t y = (backward_ ? height_.taps - 1 - i : i) * down_ + phase / right_,
+                      x = (backward_ ? width_.taps - 1 - j : j) * right_ + phase % right_;
+        places[static_cast<size_t>(by_column ? j * height_.taps + i : i * width_.taps + j)] =
+            values_[product][y * width_.taps * right_ + x][0];
+      }
+    return places;
+  }
+
+ private:
+  Axis height_, width_;
+  bool backward_;
+  int64_t down_, right_, taps_, lane_step_, row_step_;
+  alignas(64) float values_[3][kMostTaps][kGroup][kPanel];
+};
+
+// weight [out, in, height, width, 2] -> [point][product][columns / kPanel][depth][kPanel]. Backward: of the
+// conjugate.
+at::Tensor transform_filter(const Plan& plan, const at::Tensor& weight, bool backward) {
+  const Axis &height = plan.height, &width = plan.width;
+  const int64_t depth = plan.depth(), size = depth * plan.columns();
+  const at::Tensor result = at::empty({plan.points(), 3, size}, weight.options());
+  const float* from = weight.data_ptr<float>();
+  float* to = result.data_ptr<float>();
+  const float sign = backward ? -1 : 1;
+  at::parallel_for(0, plan.out / kPanel, 1, [&](int64_t first, int64_t last) {
+    const TwoPasses passes(kernels().filter(width.points, width.taps),
+                           kernels().filter(height.points, height.taps), height.taps, width.points);
+    WeightPiece piece(plan, backward);
+    for (int64_t lane = first * kPanel; lane < last * kPanel; lane += kPanel)
+      for (int64_t row = 0; row < plan.in; row += kGroup) {
+        piece.visit(from, row, lane, [&](float& a, float& b, float& c, const float* at) {
+          const float re = at[0], im = sign * at[1];
+          a = re;
+          b = im - re;
+          c = -(re + im);
+        });
+        for (int64_t product = 0; product < 3; ++product) {
+          const auto places = point_places(to + product * size, height.points, width.points, 3 * size, true);
+          for (int64_t phase = 0; phase < piece.phases(); ++phase) {
+            const int64_t k = row + (backward ? 0 : phase * plan.in),
+                          column = lane + (backward ? phase * plan.out : 0);
+            passes.run(piece.places(product, phase, false).data(), 0, places.data(),
+                       column * depth + k * kPanel, kChunk);
+          }
+        }
+      }
+  });
+  return result;
+}
+
+// Tiles of a block, whose transforms should stay in the second cache; where the weights are too large for it
+// anyway, enough tiles to make reading them worth it.
+int64_t block_tiles(const Plan& plan, int64_t at_most) {
+  constexpr int64_t kBytes = 700 << 10, kWeightBytes = 600 << 10, kFewest = 96;
+  const int64_t weight_bytes = plan.points() * plan.depth() * plan.columns() * 12;
+  const int64_t fitting = kBytes / (plan.points() * 8 * (plan.depth() + plan.columns()));
+  const int64_t tiles = std::min(weight_bytes > kWeightBytes ? std::max(fitting, kFewest) : fitting, at_most);
+  return (std::max<int64_t>(tiles, 1) + kRows - 1) / kRows * kRows;
+}
+
+MELETE_VECTOR_TARGETS void add(const float* a, const float* b, float sign, float* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + sign * b[i];
+}
+
+// bias [plane][out] or null; input and output channels-last
+void convolve(const Plan& plan, const Planes& input, const at::Tensor& weight, bool backward,
+              const float* bias, const std::array<float*, 2>& output) {
+  const c10::IValue flops = product_flops(plan);
+  RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
+  const at::Tensor filters = transform_filter(plan, weight, backward);
+  const float* filter = filters.data_ptr<float>();
+  const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns();
+  const int64_t depth_step = plan.depth_step(), columns_step = plan.columns_step();
+  const int64_t threads = at::get_num_threads();
+  const int64_t rows = block_tiles(plan, (plan.tiles() + threads - 1) / threads);
+  const int64_t blocks = (plan.tiles() + rows - 1) / rows;
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+    const at::Tensor inputs = at::zeros({points, 2, rows, depth_step}, filters.options()),
+                     outputs = at::empty({points, 2, rows, columns_step}, filters.options()),
+                     sums = at::empty({rows, depth_step}, filters.options()),
+                     shared = at::empty({rows, columns_step}, filters.options());
+    float *x = inputs.data_ptr<float>(), *y = outputs.data_ptr<float>(), *sum = sums.data_ptr<float>(),
+          *both = shared.data_ptr<float>();
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t tile = block * rows, count = std::min(rows, plan.tiles() - tile);
+      transform_input(plan, input, tile, count, rows, x);
+      const int64_t padded = (count + kRows - 1) / kRows * kRows;
+      for (int64_t point = 0; point < points; ++point) {
+        const float *re = x + point * 2 * rows * depth_step, *im = re + rows * depth_step;
+        float *out_re = y + point * 2 * rows * columns_step, *out_im = out_re + rows * columns_step;
+        const float* weights = filter + point * 3 * depth * columns;
+        const auto product = [&](const float* left, int64_t combination, const float* start, float* to) {
+          kernels().product(left, depth_step, weights + combination * depth * columns, start, to,
+                            columns_step, padded, depth, columns);
+        };
+        add(re, im, 1, sum, padded * depth_step);
+        product(sum, 0, nullptr, both);
+        product(re, 1, both, out_im);
+        product(im, 2, both, out_re);
+      }
+      transform_output(plan, y, tile, count, rows, bias, output);
+    }
+  });
+}
+
+Planes planes_of(const ComplexPair& x) {
+  return {x.re.data_ptr<float>(), x.im.data_ptr<float>()};
+}
+
+Plan forward_plan(const at::Tensor& x, const at::Tensor& weight, const ConvGeometry& geometry) {
+  return cut({forward_axis(x.size(2), geometry.stride[0], geometry.padding[0]),
+              forward_axis(x.size(3), geometry.stride[1], geometry.padding[1]), x.size(0), weight.size(1),
+              weight.size(0)});
+}
+
+ComplexPair empty_pair(const at::Tensor& like, int64_t channels, int64_t height, int64_t width) {
+  const auto options = like.options().memory_format(at::MemoryFormat::ChannelsLast);
+  return {at::empty({like.size(0), channels, height, width}, options),
+          at::empty({like.size(0), channels, height, width}, options)};
+}
+
+}  // namespace
+
+bool minimal_filter_fits(const at::Tensor& weight, const ConvGeometry& geometry) {
+  const auto known = [&](size_t axis) {
+    const int64_t stride = geometry.stride[axis];
+    return (stride == 1 || stride == 2) && weight.size(static_cast<int64_t>(axis) + 2) == stride + 2;
+  };
+  return weight.is_cpu() && weight.scalar_type() == at::kFloat && known(0) && known(1) &&
+         weight.size(0) % kPanel == 0 && weight.size(1) % kPanel == 0;
+}
+
+ComplexPair minimal_filter_conv2d(const ComplexPair& x, const at::Tensor& weight, const at::Tensor& bias,
+                                  const ConvGeometry& geometry) {
+  const Plan plan = forward_plan(x.re, weight, geometry);
+  const at::Tensor biases = bias.t().contiguous();
+  ComplexPair y = empty_pair(x.re, plan.out, plan.height.out_size, plan.width.out_size);
+  convolve(plan, planes_of(x), weight.contiguous(), false, biases.data_ptr<float>(),
+           {y.re.data_ptr<float>(), y.im.data_ptr<float>()});
+  return y;
+}
+
+ComplexPair minimal_filter_input_gradient(const ComplexPair& gradient, const at::Tensor& weight,
+                                          std::array<int64_t, 2> size, const ConvGeometry& geometry) {
+  const auto axis = [&](size_t i) {
+    return backward_axis(size[i], gradient.re.size(static_cast<int64_t>(i) + 2), geometry.stride[i],
+                         geometry.padding[i]);
+  };
+  const Plan plan = cut({axis(0), axis(1), gradient.re.size(0), weight.size(0), weight.size(1)});
+  ComplexPair y = empty_pair(gradient.re, plan.out, size[0], size[1]);
+  convolve(plan, planes_of(gradient), weight.contiguous(), true, nullptr,
+           {y.re.data_ptr<float>(), y.im.data_ptr<float>()});
+  return y;
+}
+
+at::Tensor minimal_filter_weight_gradient(const ComplexPair& gradient, const ComplexPair& x,
+                                          const at::Tensor& weight, const ConvGeometry& geometry) {
+  const Plan plan = forward_plan(x.re, weight, geometry);
+  const c10::IValue flops = product_flops(plan);
+  RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
+  const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns(),
+                size = depth * columns;
+  const int64_t depth_step = plan.depth_step(), columns_step = plan.columns_step();
+  // The same blocks on any number of threads, so that sums are the same.
+  const int64_t rows = block_tiles(plan, plan.tiles());
+  const Planes input = planes_of(x), output = planes_of(gradient);
+  const auto options = x.re.options().memory_format(at::MemoryFormat::Contiguous);
+  const at::Tensor inputs = at::empty({points, 2, rows, depth_step}, options),
+                   outputs = at::empty({points, 2, rows, columns_step}, options),
+                   sums = at::empty({points, 3, size}, options);
+  float *xs = inputs.data_ptr<float>(), *gs = outputs.data_ptr<float>(), *total = sums.data_ptr<float>();
+  for (int64_t tile = 0; tile < plan.tiles(); tile += rows) {
+    const int64_t count = std::min(rows, plan.tiles() - tile);
+    at::parallel_for(0, count, kRows, [&](int64_t first, int64_t last) {
+      transform_input(plan, input, tile + first, last - first, rows, xs + first * depth_step);
+      transform_gradient(plan, output, tile + first, last - first, rows, gs + first * columns_step);
+    });
+    at::parallel_for(0, points, 1, [&](int64_t first, int64_t last) {
+      std::vector<float> left(static_cast<size_t>(count * depth_step)),
+          right(static_cast<size_t>(count * columns_step));
+      for (int64_t point = first; point < last; ++point) {
+        const float *re = xs + point * 2 * rows * depth_step, *im = re + rows * depth_step;
+        const float *g_re = gs + point * 2 * rows * columns_step, *g_im = g_re + rows * columns_step;
+        const auto product = [&](const float* a, const float* b, int64_t combination) {
+          kernels().transposed_product(a, depth_step, b, columns_step,
+                                       total + (point * 3 + combination) * size, tile > 0, count, depth,
+                                       columns);
+        };
+        // Products of the gradient with the conjugate of the input; the first one belongs to both parts.
+        add(re, im, -1, left.data(), count * depth_step);
+        product(left.data(), g_re, 0);
+        add(g_re, g_im, 1, right.data(), count * columns_step);
+        product(im, right.data(), 1);
+        add(g_im, g_re, -1, right.data(), count * columns_step);
+        product(re, right.data(), 2);
+      }
+    });
+  }
+
+  const Axis &height = plan.height, &width = plan.width;
+  const at::Tensor result = at::empty(weight.sizes(), options);
+  float* to = result.data_ptr<float>();
+  at::parallel_for(0, plan.out / kPanel, 1, [&](int64_t first, int64_t last) {
+    const TwoPasses passes(kernels().filter_gradient(width.points, width.taps),
+                           kernels().filter_gradient(height.points, height.taps), height.points, width.taps);
+    WeightPiece piece(plan, false);
+    for (int64_t lane = first * kPanel; lane < last * kPanel; lane += kPanel)
+      for (int64_t row = 0; row < plan.in; row += kGroup) {
+        for (int64_t product = 0; product < 3; ++product) {
+          const auto places =
+              point_places<const float>(total + product * size, height.points, width.points, 3 * size, false);
+          for (int64_t phase = 0; phase < piece.phases(); ++phase)
+            passes.run(places.data(), lane * depth + (phase * plan.in + row) * kPanel,
+                       piece.places(product, phase, true).data(), 0, kChunk);
+        }
+        piece.visit(to, row, lane, [](float a, float b, float c, float* at) {
+          at[0] = a + b;
+          at[1] = a + c;
+        });
+      }
+  });
+  return result;
+}
+
+}  // namespace melete
