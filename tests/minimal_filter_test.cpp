@@ -7,6 +7,7 @@
 #include "kernels/complex_conv.h"
 #include "kernels/minimal_filter.h"
 #include "losses/adversarial.h"
+#include "models/stft_discriminator.h"
 
 namespace melete {
 namespace {
@@ -136,6 +137,38 @@ TEST(MinimalFilter, TwiceDifferentiable) {
   EXPECT_LT(relative(got, want), 1e-4);
   const auto x = torch::autograd::grad({got}, {a[2], a[3]}), y = torch::autograd::grad({want}, {b[2], b[3]});
   for (size_t i = 0; i < x.size(); ++i) EXPECT_LT(relative(x[i], y[i]), 1e-3) << "input " << i;
+}
+
+// The reference values have few channels and go past this kernel; so here the discriminator in its real size,
+// with the tolerances that reference values have. In double precision it takes LibTorch's convolutions.
+TEST(MinimalFilter, WholeDiscriminatorEqualsDoublePrecision) {
+  torch::manual_seed(5);
+  StftDiscriminator single{StftDiscriminatorConfig{}}, twice{StftDiscriminatorConfig{}};
+  const auto parameters = single->parameters(), exact = twice->parameters();
+  {
+    const at::NoGradGuard no_grad;
+    twice->to(at::kDouble);
+    for (size_t i = 0; i < exact.size(); ++i) twice->parameters()[i].copy_(parameters[i]);
+  }
+  const at::Tensor wave = at::randn({1, 4096});
+  const at::Tensor a = wave.clone().set_requires_grad(true), b = wave.to(at::kDouble).set_requires_grad(true);
+  const Judgement got = single->forward(a), want = twice->forward(b);
+  EXPECT_LT(relative(got.complex_features.back().re, want.complex_features.back().re), 1e-4);
+  EXPECT_LT(relative(got.complex_features.back().im, want.complex_features.back().im), 1e-4);
+  auto inputs = single->parameters(), exact_inputs = twice->parameters();
+  inputs.push_back(a);
+  exact_inputs.push_back(b);
+  const auto energy = [](const Judgement& judgement) {
+    const ComplexPair& z = judgement.complex_features.back();
+    return (z.re.square() + z.im.square()).mean().to(at::kDouble);
+  };
+  const auto x = torch::autograd::grad({energy(got)}, inputs, {}, false, false, true),
+             y = torch::autograd::grad({energy(want)}, exact_inputs, {}, false, false, true);
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(x[i].defined(), y[i].defined()) << "parameter " << i;
+    if (!x[i].defined()) continue;
+    EXPECT_LT(relative(x[i], y[i]), 1e-3) << "parameter " << i;
+  }
 }
 
 TEST(MinimalFilter, LeavesTheRestToLibTorch) {

@@ -1,6 +1,7 @@
 // Complex 2-d convolution by three real ones instead of four (Gauss): with s = re + im of the input,
 //   t1 = s * Wr,  t2 = re * (Wi - Wr),  t3 = im * (Wr + Wi),  so  re' = t1 - t3,  im' = t1 + t2.
-// Its gradients have the same shape and take three real convolutions each as well.
+// Its gradients have the same shape and take three real convolutions each as well. In fp32 on the CPU the
+// common kernels go by minimal filtering (kernels/minimal_filter.h).
 #pragma once
 
 #include <array>
