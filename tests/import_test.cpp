@@ -1,5 +1,5 @@
 // audiolm-pytorch's files in and out again: the same tensors, bit for bit, under the same names.
-#include "generate/import_audiolm.h"
+#include "tasks/import_audiolm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

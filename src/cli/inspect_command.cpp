@@ -12,9 +12,9 @@
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "generate/export_checkpoint.h"
-#include "generate/import_audiolm.h"
 #include "io/base/file_content.h"
 #include "run/run_folder.h"
+#include "tasks/import_audiolm.h"
 
 namespace melete {
 

@@ -1,4 +1,4 @@
-#include "generate/import_audiolm.h"
+#include "tasks/import_audiolm.h"
 
 #include <torch/nn/module.h>
 
