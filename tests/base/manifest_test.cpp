@@ -187,6 +187,7 @@ TEST(Manifest, ParallelWorkPassesTheFirstErrorOn) {
                    [&](int64_t i) {
                      ++calls;
                      if (i == 5) fail("five");
+                     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the others have work to do
                    },
                    {}, 3),
                Error);
