@@ -57,6 +57,7 @@ class StageBars {
 int generate_audiolm(const std::vector<std::string>& args) {
   AudioLmPaths paths;
   AudioLmRequest request;
+  request.may_end = false;
   GenerateSettings settings;
   std::string from, out, prompt, text;
   int64_t threads = 0, seed = 0, top_k = 0;
@@ -82,6 +83,8 @@ int generate_audiolm(const std::vector<std::string>& args) {
   arguments.option("top-k", top_k, "of all stages; 0: the likeliest tenth").at_least(0);
   arguments.option("top-p", top_p, "of all stages").at_least(0).at_most(1);
   arguments.option("guidance", guidance, "of all stages").at_least(0);
+  arguments.option("until-end", request.may_end,
+                   "stop where a model says the sound ends: for models trained on whole recordings");
   arguments.option("seed", seed, "same seed, same sound").at_least(0);
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.option("out", out, "file to write: .wav, .flac, .ogg");

@@ -81,7 +81,7 @@ at::Tensor sample_codes(StageDecoder& decoder, at::Tensor x, at::Tensor codes, c
   const int64_t new_frames = loop.frames - loop.first_frame;
   for (int64_t frame = 0; frame < new_frames; ++frame) {
     // An end is possible between two frames, after the first one.
-    const bool may_end = frame + (loop.end < 0 ? loop.first_frame : 0) > 0;
+    const bool may_end = request.may_end && frame + (loop.end < 0 ? loop.first_frame : 0) > 0;
     for (int64_t q = 0; q < loop.quantizers; ++q) {
       at::Tensor logits = decoder.guide(at::matmul(decoder.feed(x), weights[q].t()));
       if (loop.last_is_end && !(q == 0 && may_end))
@@ -133,7 +133,8 @@ at::Tensor generate_semantic(SemanticTransformer& model, const at::Tensor& given
   std::vector<at::Tensor> parts = {ids};
   at::Tensor ended = at::zeros({batch}, ids.options().dtype(at::kBool));
   for (int64_t step = 0; step < steps; ++step) {
-    const at::Tensor logits = decoder.guide(project(decoder.feed(x), model->logits));
+    at::Tensor logits = decoder.guide(project(decoder.feed(x), model->logits));
+    if (!request.may_end) logits.select(1, model->end_id()).fill_(-std::numeric_limits<float>::infinity());
     const at::Tensor next = sample(logits, request.sampling, *request.draws);
     parts.push_back(next.unsqueeze(1));
     ended = ended.logical_or(next.eq(model->end_id()));

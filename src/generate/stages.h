@@ -18,6 +18,7 @@ struct StageRequest {
   Condition condition;
   Draws* draws = nullptr;
   bool unique_consecutive = true;  // runs of one semantic token count once, as in training
+  bool may_end = true;  // false: as long as asked for, for models that know only pieces of recordings
   bool use_cache = true;
   // audiolm-pytorch's way where it differs: prompts of unequal length read their logits at padding, padding
   // of the semantic part is looked at, and the last fine code is taken for an end.
