@@ -57,10 +57,7 @@ at::Tensor CoarseTransformerImpl::bias(const at::Tensor& table, int64_t semantic
 
 at::Tensor CoarseTransformerImpl::embed_coarse(const at::Tensor& codes, int64_t first) {
   // The tables lie codebook_size rows apart, as in audiolm-pytorch's files: the end is never read.
-  const at::Tensor quantizer =
-      at::arange(first, first + codes.size(1), codes.options()).remainder(config_.quantizers);
-  return at::embedding(coarse_embedding->weight, codes.clamp_min(0) + quantizer * config_.codebook_size) +
-         at::embedding(quantizer_embedding->weight, quantizer);
+  return embed_codes(codes, coarse_embedding, quantizer_embedding, config_.codebook_size, first);
 }
 
 at::Tensor CoarseTransformerImpl::embed(const at::Tensor& semantic, const at::Tensor& coarse) {

@@ -46,10 +46,7 @@ at::Tensor FineTransformerImpl::seen(const at::Tensor& coarse, int64_t fine) con
 }
 
 at::Tensor FineTransformerImpl::embed_fine(const at::Tensor& codes, int64_t first) {
-  const at::Tensor quantizer =
-      at::arange(first, first + codes.size(1), codes.options()).remainder(config_.fine_quantizers);
-  return at::embedding(fine_embedding->weight, codes.clamp_min(0) + quantizer * config_.codebook_size) +
-         at::embedding(fine_quantizer_embedding->weight, quantizer);
+  return embed_codes(codes, fine_embedding, fine_quantizer_embedding, config_.codebook_size, first);
 }
 
 at::Tensor FineTransformerImpl::embed(const at::Tensor& coarse, const at::Tensor& fine) {
@@ -57,7 +54,7 @@ at::Tensor FineTransformerImpl::embed(const at::Tensor& coarse, const at::Tensor
   const at::Tensor unseen = coarse.eq(kPadding).logical_or(coarse.eq(end_id()));
   return at::cat({repeat_start(coarse_start, batch),
                   embed_codes(coarse.masked_fill(unseen, 0), coarse_embedding, coarse_quantizer_embedding,
-                              config_.coarse_quantizers, config_.codebook_size),
+                              config_.codebook_size),
                   repeat_start(fine_start, batch), embed_fine(fine)},
                  1);
 }

@@ -52,15 +52,11 @@ Context StageImpl::context(const StagePass& pass) {
   return result;
 }
 
-at::Tensor quantizer_rows(const at::Tensor& codes, int64_t quantizers, int64_t table_size) {
-  const at::Tensor quantizer = at::arange(codes.size(1), codes.options()).remainder(quantizers);
-  return codes + quantizer * table_size;
-}
-
 at::Tensor embed_codes(const at::Tensor& codes, const torch::nn::Embedding& table,
-                       const torch::nn::Embedding& by_quantizer, int64_t quantizers, int64_t table_size) {
-  const at::Tensor quantizer = at::arange(codes.size(1), codes.options()).remainder(quantizers);
-  return at::embedding(table->weight, quantizer_rows(codes, quantizers, table_size)) +
+                       const torch::nn::Embedding& by_quantizer, int64_t rows, int64_t first) {
+  const at::Tensor quantizer =
+      at::arange(first, first + codes.size(1), codes.options()).remainder(by_quantizer->weight.size(0));
+  return at::embedding(table->weight, codes.clamp_min(0) + quantizer * rows) +
          at::embedding(by_quantizer->weight, quantizer);
 }
 

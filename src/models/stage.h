@@ -56,13 +56,11 @@ class StageImpl : public torch::nn::Module {
   StageConfig stage_;
 };
 
-// [batch, n] codes of n = frames * quantizers, frame by frame -> the row of each in a table that holds
-// `table_size` rows a quantizer.
-at::Tensor quantizer_rows(const at::Tensor& codes, int64_t quantizers, int64_t table_size);
-
-// Embeddings of codes, with a second table by quantizer added. codes [batch, n] -> [batch, n, dim]
+// Embeddings of codes that go frame by frame, quantizer by quantizer, the first one being of quantizer
+// `first`; a second table by quantizer is added. The first table has `rows` rows a quantizer. Padding is read
+// as code 0. codes [batch, n] -> [batch, n, dim]
 at::Tensor embed_codes(const at::Tensor& codes, const torch::nn::Embedding& table,
-                       const torch::nn::Embedding& by_quantizer, int64_t quantizers, int64_t table_size);
+                       const torch::nn::Embedding& by_quantizer, int64_t rows, int64_t first = 0);
 
 // Logits with one weight matrix a quantizer: x [batch, n, dim] whose position i belongs to quantizer
 // i % quantizers, weights [quantizers, classes, dim] -> [batch, n, classes]

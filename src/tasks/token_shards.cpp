@@ -46,18 +46,6 @@ int64_t at_rate(double seconds, double rate) {
   return static_cast<int64_t>(std::llround(seconds * rate));
 }
 
-at::Tensor stack_padded(const std::vector<at::Tensor>& rows) {
-  int64_t longest = 0;
-  for (const at::Tensor& row : rows) longest = std::max(longest, row.size(0));
-  auto shape = rows.front().sizes().vec();
-  shape.front() = longest;
-  shape.insert(shape.begin(), static_cast<int64_t>(rows.size()));
-  at::Tensor result = at::full(shape, kPadding, at::kLong);
-  for (size_t i = 0; i < rows.size(); ++i)
-    result[static_cast<int64_t>(i)].narrow(0, 0, rows[i].size(0)).copy_(rows[i]);
-  return result;
-}
-
 }  // namespace
 
 TokenInfo TokenInfo::of(const Tokenizers& tokenizers) {

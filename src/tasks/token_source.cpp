@@ -15,21 +15,24 @@ at::Tensor by_length(const at::Tensor& wave, const at::Tensor& lengths, Make mak
   const int64_t samples = wave.size(1);
   if (!lengths.defined() || lengths.eq(samples).all().item<bool>()) return make(wave);
   std::vector<at::Tensor> rows;
-  int64_t longest = 0;
-  for (int64_t row = 0; row < wave.size(0); ++row) {
+  for (int64_t row = 0; row < wave.size(0); ++row)
     rows.push_back(make(wave.narrow(0, row, 1).narrow(1, 0, lengths[row].item<int64_t>()))[0]);
-    longest = std::max(longest, rows.back().size(0));
-  }
-  auto shape = rows.front().sizes().vec();
-  shape.front() = longest;
-  shape.insert(shape.begin(), wave.size(0));
-  at::Tensor result = at::full(shape, kPadding, at::kLong);
-  for (size_t row = 0; row < rows.size(); ++row)
-    result[static_cast<int64_t>(row)].narrow(0, 0, rows[row].size(0)).copy_(rows[row]);
-  return result;
+  return stack_padded(rows);
 }
 
 }  // namespace
+
+at::Tensor stack_padded(const std::vector<at::Tensor>& rows) {
+  int64_t longest = 0;
+  for (const at::Tensor& row : rows) longest = std::max(longest, row.size(0));
+  auto shape = rows.front().sizes().vec();
+  shape.front() = longest;
+  shape.insert(shape.begin(), static_cast<int64_t>(rows.size()));
+  at::Tensor result = at::full(shape, kPadding, at::kLong);
+  for (size_t i = 0; i < rows.size(); ++i)
+    result[static_cast<int64_t>(i)].narrow(0, 0, rows[i].size(0)).copy_(rows[i]);
+  return result;
+}
 
 std::vector<int64_t> Tokenizers::rates_hz() const {
   std::vector<int64_t> rates;

@@ -26,6 +26,9 @@ struct Tokenizers {
   std::vector<int64_t> rates_hz() const;
 };
 
+// Rows of unequal length, [n, ...] each -> int64 [rows, longest, ...], padded with -1.
+at::Tensor stack_padded(const std::vector<at::Tensor>& rows);
+
 // Fills the batch's token fields from its waves and texts. Items shorter than the batch are tokenized by
 // themselves, so that what stands beside them changes nothing, and padded with -1.
 void tokenize(Batch& batch, const Tokenizers& tokenizers);
