@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "generate/load_weights.h"
 #include "interop/audiolm_pytorch_files.h"
 #include "io/base/pickle_json.h"
 #include "io/base/torch_writer.h"
@@ -18,14 +19,6 @@ namespace melete {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-FoundCheckpoint find(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return {path, load_checkpoint(path)};
-  auto found = latest_usable(path, [](const std::string&) {});
-  require(found.has_value(), "[export] {} has no usable checkpoint; give a run folder or a .safetensors file",
-          path);
-  return std::move(*found);
-}
 
 std::string to_hex(const std::string& bytes) {
   std::string result;
@@ -175,7 +168,7 @@ class Exporter {
 std::vector<std::string> export_checkpoint(const std::string& run_or_checkpoint, const std::string& out,
                                            ExportFor purpose) {
   const at::NoGradGuard no_grad;
-  const FoundCheckpoint found = find(run_or_checkpoint);
+  const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "export");
   const std::string extension = std::filesystem::path(out).extension().string();
   Exporter exporter(found.checkpoint, found.path);
   if (extension == ".pt" || extension == ".pth") return exporter.write_torch(out, purpose);

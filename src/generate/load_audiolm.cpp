@@ -14,19 +14,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-FoundCheckpoint open_run(const std::string& path, const std::string& task) {
+FoundCheckpoint open_stage(const std::string& path, const std::string& task) {
   require(!path.empty(), "[audiolm] no {} model given; use --{} RUN or --from FOLDER", task, task);
-  FoundCheckpoint found;
-  if (fs::is_directory(path)) {
-    auto newest = latest_usable(path, [](const std::string&) {});
-    require(newest.has_value(), "[audiolm] {} has no usable checkpoint", path);
-    found = std::move(*newest);
-  } else {
-    found = {path, load_checkpoint(path)};
-  }
-  const std::string is = found.checkpoint.meta.value("task", "");
-  require(is == task, "[audiolm] expected a `{}` model, but {} is one of `{}`", task, found.path, is);
-  return found;
+  return open_checkpoint(path, "audiolm", task);
 }
 
 template <class Model, class Config>
@@ -35,18 +25,7 @@ Model build(const FoundCheckpoint& found, Weights weights) {
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
   Model model(config);
   model->eval();
-  const at::NoGradGuard no_grad;
-  const TensorMap& tensors = found.checkpoint.tensors;
-  for (auto& item : model->named_parameters()) {
-    const auto average = tensors.find("ema.average." + item.key());
-    const auto online = tensors.find("model." + item.key());
-    const bool take_average = weights == Weights::best && average != tensors.end();
-    require(take_average || online != tensors.end(), "[audiolm] {} lacks model.{}", found.path, item.key());
-    const at::Tensor& stored = take_average ? average->second : online->second;
-    require(stored.sizes() == item.value().sizes(),
-            "[audiolm] {} of {} has another shape than its settings say", item.key(), found.path);
-    item.value().copy_(stored);
-  }
+  load_weights(*model, "", found, weights, "audiolm");
   return model;
 }
 
@@ -79,36 +58,39 @@ std::string kind_of(const fs::path& path) {
 
 void find_parts(const std::string& folder, AudioLmPaths& paths) {
   require(fs::is_directory(folder), "[audiolm] {} is not a folder of runs", folder);
-  std::vector<std::pair<std::string, std::string*>> wanted = {{"semantic", &paths.semantic},
-                                                              {"coarse", &paths.coarse},
-                                                              {"fine", &paths.fine},
-                                                              {"semantic-tokenizer", &paths.tokenizer},
-                                                              {"soundstream", &paths.codec}};
-  const AudioLmPaths given = paths;
+  struct Part {
+    std::vector<std::string> tasks;  // that its checkpoints say
+    const char* flag;
+    std::string& path;
+    bool given;
+  };
+  const auto part = [](std::vector<std::string> tasks, const char* flag, std::string& path) {
+    return Part{std::move(tasks), flag, path, !path.empty()};
+  };
+  std::vector<Part> parts = {part({"semantic"}, "semantic", paths.semantic),
+                             part({"coarse"}, "coarse", paths.coarse),
+                             part({"fine"}, "fine", paths.fine),
+                             part({"semantic-tokenizer"}, "tokenizer", paths.tokenizer),
+                             part({"soundstream", "encodec"}, "codec", paths.codec),
+                             part({"t5"}, "text-encoder", paths.text)};
   std::vector<fs::path> places;
   for (const auto& entry : fs::directory_iterator(folder)) places.push_back(entry.path());
   std::sort(places.begin(), places.end());
-  const std::vector<std::string> fixed = {given.semantic, given.coarse, given.fine, given.tokenizer,
-                                          given.codec};
   for (const fs::path& place : places) {
     const std::string kind = kind_of(place);
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      const bool fits = wanted[i].first == kind || (wanted[i].first == "soundstream" && kind == "encodec");
-      if (!fits || !fixed[i].empty()) continue;
-      std::string& path = *wanted[i].second;
-      require(path.empty(), "[audiolm] {} has two parts of kind `{}`: {} and {}; say which with --{}", folder,
-              kind, path, place.string(),
-              i == 3   ? "tokenizer"
-              : i == 4 ? "codec"
-                       : kind);
-      path = place.string();
+    for (Part& wanted : parts) {
+      if (wanted.given || std::find(wanted.tasks.begin(), wanted.tasks.end(), kind) == wanted.tasks.end())
+        continue;
+      require(wanted.path.empty(), "[audiolm] {} has two parts of one kind, {} and {}; say which with --{}",
+              folder, wanted.path, place.string(), wanted.flag);
+      wanted.path = place.string();
     }
   }
 }
 
 AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights) {
-  const FoundCheckpoint semantic = open_run(paths.semantic, "semantic");
-  const FoundCheckpoint coarse = open_run(paths.coarse, "coarse");
+  const FoundCheckpoint semantic = open_stage(paths.semantic, "semantic");
+  const FoundCheckpoint coarse = open_stage(paths.coarse, "coarse");
   AudioLm model;
   model.semantic = build<SemanticTransformer, SemanticConfig>(semantic, weights);
   model.coarse = build<CoarseTransformer, CoarseConfig>(coarse, weights);
@@ -125,7 +107,7 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights) {
   require_same("tokenizer", coarse, setting(coarse, "semantic_identity"), model.tokenizer->identity());
   require_same("codec", coarse, setting(coarse, "codec_identity"), model.codec->identity());
   if (!paths.fine.empty()) {
-    const FoundCheckpoint fine = open_run(paths.fine, "fine");
+    const FoundCheckpoint fine = open_stage(paths.fine, "fine");
     model.fine = build<FineTransformer, FineConfig>(fine, weights);
     require_same("codec", fine, setting(fine, "codec_identity"), model.codec->identity());
   }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "generate/audiolm.h"
-#include "generate/load_codec.h"
+#include "generate/load_weights.h"
 
 namespace melete {
 

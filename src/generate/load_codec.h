@@ -3,15 +3,10 @@
 
 #include <string>
 
+#include "generate/load_weights.h"
 #include "models/soundstream.h"
 
 namespace melete {
-
-enum class Weights {
-  best,       // the moving average where there is one
-  online,     // as the optimiser left them
-  untrained,  // the same architecture before its first step
-};
 
 struct LoadedCodec {
   SoundStream model{nullptr};  // in eval mode
