@@ -1,66 +1,53 @@
 #include "interop/audiolm_pytorch.h"
 
-#include <functional>
-#include <map>
 #include <regex>
 #include <set>
 
 #include "core/base/error.h"
+#include "interop/arguments.h"
 
 namespace melete::audiolm_pytorch {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Setter = std::function<void(const Json&)>;
 
 // A scalar stands for a list of one.
 std::vector<int64_t> list(const Json& value) {
   return value.is_array() ? value.get<std::vector<int64_t>>() : std::vector<int64_t>{value.get<int64_t>()};
 }
 
-void apply(const Json& arguments, const std::map<std::string, Setter>& setters, const char* what) {
-  if (arguments.is_null()) return;
-  for (const auto& [key, value] : arguments.items()) {
-    const auto setter = setters.find(key);
-    require(setter != setters.end(), "[audiolm-pytorch] {} has no argument `{}` that melete knows", what,
-            key);
-    if (!value.is_null()) setter->second(value);
-  }
+void apply(const Json& arguments, const ArgumentSetters& setters, const char* what) {
+  apply_arguments(arguments, setters, "audiolm-pytorch", what);
 }
 
-template <class T>
-Setter to(T& target) {
-  return [&target](const Json& value) { target = value.get<T>(); };
-}
-
-Setter to_list(std::vector<int64_t>& target) {
+std::function<void(const Json&)> to_list(std::vector<int64_t>& target) {
   return [&target](const Json& value) { target = list(value); };
 }
 
-std::map<std::string, Setter> quantizer_setters(QuantizerConfig& q) {
+ArgumentSetters quantizer_setters(QuantizerConfig& q) {
   return {
-      {"num_quantizers", to(q.quantizers)},
-      {"codebook_size", to(q.codebook_size)},
-      {"codebook_dim", to(q.codebook_dim)},
-      {"groups", to(q.groups)},
+      {"num_quantizers", argument_to(q.quantizers)},
+      {"codebook_size", argument_to(q.codebook_size)},
+      {"codebook_dim", argument_to(q.codebook_dim)},
+      {"groups", argument_to(q.groups)},
       {"levels", to_list(q.levels)},
-      {"decay", to(q.decay)},
-      {"commitment_weight", to(q.commitment_weight)},
-      {"kmeans_init", to(q.kmeans_init)},
-      {"kmeans_iters", to(q.kmeans_iterations)},
-      {"threshold_ema_dead_code", to(q.dead_code_threshold)},
-      {"use_cosine_sim", to(q.cosine)},
-      {"shared_codebook", to(q.shared_codebook)},
-      {"stochastic_sample_codes", to(q.stochastic)},
-      {"sample_codebook_temp", to(q.temperature)},
-      {"quantize_dropout", to(q.dropout)},
-      {"quantize_dropout_cutoff_index", to(q.dropout_keep)},
-      {"quantize_dropout_multiple_of", to(q.dropout_multiple_of)},
-      {"entropy_loss_weight", to(q.entropy_weight)},
-      {"commitment_loss_weight", to(q.lfq_commitment_weight)},
-      {"diversity_gamma", to(q.diversity)},
-      {"frac_per_sample_entropy", to(q.entropy_fraction)},
+      {"decay", argument_to(q.decay)},
+      {"commitment_weight", argument_to(q.commitment_weight)},
+      {"kmeans_init", argument_to(q.kmeans_init)},
+      {"kmeans_iters", argument_to(q.kmeans_iterations)},
+      {"threshold_ema_dead_code", argument_to(q.dead_code_threshold)},
+      {"use_cosine_sim", argument_to(q.cosine)},
+      {"shared_codebook", argument_to(q.shared_codebook)},
+      {"stochastic_sample_codes", argument_to(q.stochastic)},
+      {"sample_codebook_temp", argument_to(q.temperature)},
+      {"quantize_dropout", argument_to(q.dropout)},
+      {"quantize_dropout_cutoff_index", argument_to(q.dropout_keep)},
+      {"quantize_dropout_multiple_of", argument_to(q.dropout_multiple_of)},
+      {"entropy_loss_weight", argument_to(q.entropy_weight)},
+      {"commitment_loss_weight", argument_to(q.lfq_commitment_weight)},
+      {"diversity_gamma", argument_to(q.diversity)},
+      {"frac_per_sample_entropy", argument_to(q.entropy_fraction)},
   };
 }
 
@@ -95,9 +82,9 @@ const std::vector<std::pair<std::regex, std::string>>& rules() {
       rule(R"(^codec\.(en|de)coder_attention\.feed_forward\.(\d+)\.norm\.)", "$1coder_attn.layers.$2.1.0."),
       rule(R"(^codec\.(en|de)coder_attention\.feed_forward\.(\d+)\.input\.)", "$1coder_attn.layers.$2.1.1."),
       rule(R"(^codec\.(en|de)coder_attention\.feed_forward\.(\d+)\.output\.)", "$1coder_attn.layers.$2.1.4."),
-      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.input\.)", "$1coder_attn.pos_bias.mlp.0."),
-      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.hidden\.)", "$1coder_attn.pos_bias.mlp.2."),
-      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.output\.)", "$1coder_attn.pos_bias.mlp.4."),
+      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.layers\.0\.)", "$1coder_attn.pos_bias.mlp.0."),
+      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.layers\.1\.)", "$1coder_attn.pos_bias.mlp.2."),
+      rule(R"(^codec\.(en|de)coder_attention\.position_bias\.layers\.2\.)", "$1coder_attn.pos_bias.mlp.4."),
       rule(R"(^codec\.(en|de)coder_film\.condition\.)", "$1coder_film.to_cond."),
       rule(R"(^codec\.quantizer\.groups\.(\d+)\.project_)", "rq.rvqs.$1.project_"),
       rule(R"(^codec\.quantizer\.groups\.(\d+)\.stages\.(\d+)\.codebook\.embedding$)",
@@ -177,7 +164,7 @@ QuantizerConfig residual_vq_config(const Json& arguments) {
 StftDiscriminatorConfig stft_discriminator_config(const Json& arguments) {
   StftDiscriminatorConfig config;
   apply(arguments,
-        {{"channels", to(config.channels)},
+        {{"channels", argument_to(config.channels)},
          {"chan_mults", to_list(config.channel_multiples)},
          {"strides",
           [&](const Json& pairs) {
@@ -188,11 +175,11 @@ StftDiscriminatorConfig stft_discriminator_config(const Json& arguments) {
               config.time_strides.push_back(pair[1].get<int64_t>());
             }
           }},
-         {"n_fft", to(config.n_fft)},
-         {"hop_length", to(config.hop)},
-         {"win_length", to(config.window)},
-         {"stft_normalized", to(config.normalized)},
-         {"logits_abs", to(config.magnitude_logits)},
+         {"n_fft", argument_to(config.n_fft)},
+         {"hop_length", argument_to(config.hop)},
+         {"win_length", argument_to(config.window)},
+         {"stft_normalized", argument_to(config.normalized)},
+         {"logits_abs", argument_to(config.magnitude_logits)},
          {"input_channels", [](const Json&) {}}},
         "ComplexSTFTDiscriminator");
   return config;
@@ -201,10 +188,10 @@ StftDiscriminatorConfig stft_discriminator_config(const Json& arguments) {
 MultiScaleDiscriminatorConfig multi_scale_config(const Json& arguments) {
   MultiScaleDiscriminatorConfig config;
   apply(arguments,
-        {{"channels", to(config.channels)},
-         {"layers", to(config.layers)},
+        {{"channels", argument_to(config.channels)},
+         {"layers", argument_to(config.layers)},
          {"groups", to_list(config.groups)},
-         {"chan_max", to(config.max_channels)},
+         {"chan_max", argument_to(config.max_channels)},
          {"input_channels", [](const Json&) {}}},
         "MultiScaleDiscriminator");
   return config;
@@ -226,23 +213,23 @@ SoundStreamGanConfig soundstream_config(const Json& arguments, const Json& multi
     };
   };
   apply(arguments,
-        {{"channels", to(codec.channels)},
+        {{"channels", argument_to(codec.channels)},
          {"strides", to_list(codec.strides)},
          {"channel_mults", to_list(codec.channel_multiples)},
-         {"codebook_dim", to(codec.dim)},
-         {"codebook_size", to(quantizer.codebook_size)},
+         {"codebook_dim", argument_to(codec.dim)},
+         {"codebook_size", argument_to(quantizer.codebook_size)},
          {"finite_scalar_quantizer_levels", to_list(quantizer.levels)},
-         {"rq_num_quantizers", to(quantizer.quantizers)},
-         {"rq_commitment_weight", to(quantizer.commitment_weight)},
-         {"rq_ema_decay", to(quantizer.decay)},
-         {"rq_quantize_dropout_multiple_of", to(quantizer.dropout_multiple_of)},
-         {"rq_groups", to(quantizer.groups)},
-         {"rq_stochastic_sample_codes", to(quantizer.stochastic)},
+         {"rq_num_quantizers", argument_to(quantizer.quantizers)},
+         {"rq_commitment_weight", argument_to(quantizer.commitment_weight)},
+         {"rq_ema_decay", argument_to(quantizer.decay)},
+         {"rq_quantize_dropout_multiple_of", argument_to(quantizer.dropout_multiple_of)},
+         {"rq_groups", argument_to(quantizer.groups)},
+         {"rq_stochastic_sample_codes", argument_to(quantizer.stochastic)},
          {"rq_kwargs", [&](const Json& more) { apply(more, quantizer_setters(quantizer), "rq_kwargs"); }},
          {"use_lookup_free_quantizer", kind("lfq")},
          {"use_finite_scalar_quantizer", kind("fsq")},
-         {"input_channels", to(codec.input_channels)},
-         {"discr_multi_scales", to(config.discriminator_scales)},
+         {"input_channels", argument_to(codec.input_channels)},
+         {"discr_multi_scales", argument_to(config.discriminator_scales)},
          {"stft_normalized",
           [&](const Json& on) { config.stft.normalized = config.loss.mel.normalized = on.get<bool>(); }},
          {"enc_cycle_dilations", to_list(codec.encoder_dilations)},
@@ -250,23 +237,23 @@ SoundStreamGanConfig soundstream_config(const Json& arguments, const Json& multi
          {"multi_spectral_window_powers_of_two", to_list(config.loss.mel.window_powers)},
          {"multi_spectral_n_ffts", to_list(config.loss.mel.n_ffts)},
          {"multi_spectral_n_mels", to_list(config.loss.mel.mels)},
-         {"recon_loss_weight", to(config.loss.reconstruction_weight)},
-         {"multi_spectral_recon_loss_weight", to(config.loss.mel_weight)},
-         {"adversarial_loss_weight", to(config.loss.adversarial_weight)},
-         {"feature_loss_weight", to(config.loss.feature_weight)},
-         {"quantize_dropout_cutoff_index", to(quantizer.dropout_keep)},
-         {"target_sample_hz", to(codec.sample_rate_hz)},
-         {"use_local_attn", to(codec.attention)},
-         {"attn_window_size", to(codec.attention_window)},
-         {"attn_dim_head", to(codec.attention_head_dim)},
-         {"attn_heads", to(codec.attention_heads)},
-         {"attn_depth", to(codec.attention_depth)},
-         {"attn_xpos_scale_base", to(codec.attention_xpos_scale_base)},
-         {"attn_dynamic_pos_bias", to(codec.attention_position_bias)},
-         {"use_gate_loop_layers", to(codec.gate_loop)},
-         {"squeeze_excite", to(codec.squeeze_excite)},
-         {"complex_stft_discr_logits_abs", to(config.stft.magnitude_logits)},
-         {"pad_mode", to(codec.pad_mode)},
+         {"recon_loss_weight", argument_to(config.loss.reconstruction_weight)},
+         {"multi_spectral_recon_loss_weight", argument_to(config.loss.mel_weight)},
+         {"adversarial_loss_weight", argument_to(config.loss.adversarial_weight)},
+         {"feature_loss_weight", argument_to(config.loss.feature_weight)},
+         {"quantize_dropout_cutoff_index", argument_to(quantizer.dropout_keep)},
+         {"target_sample_hz", argument_to(codec.sample_rate_hz)},
+         {"use_local_attn", argument_to(codec.attention)},
+         {"attn_window_size", argument_to(codec.attention_window)},
+         {"attn_dim_head", argument_to(codec.attention_head_dim)},
+         {"attn_heads", argument_to(codec.attention_heads)},
+         {"attn_depth", argument_to(codec.attention_depth)},
+         {"attn_xpos_scale_base", argument_to(codec.attention_xpos_scale_base)},
+         {"attn_dynamic_pos_bias", argument_to(codec.attention_position_bias)},
+         {"use_gate_loop_layers", argument_to(codec.gate_loop)},
+         {"squeeze_excite", argument_to(codec.squeeze_excite)},
+         {"complex_stft_discr_logits_abs", argument_to(config.stft.magnitude_logits)},
+         {"pad_mode", argument_to(codec.pad_mode)},
          {"stft_discriminator", [](const Json&) {}},
          {"complex_stft_discr_kwargs", [](const Json&) {}}},
         "SoundStream");

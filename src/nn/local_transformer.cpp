@@ -25,23 +25,16 @@ at::Tensor rotate_half(const at::Tensor& x) {
   return at::cat({-halves[1], halves[0]}, -1);
 }
 
+// Queries are the last ones of the keys; a distance counts the same both ways. -> [heads, queries, keys]
+at::Tensor bias_both_ways(BiasNetwork& network, int64_t queries, int64_t keys) {
+  const at::Tensor by_distance = bias_by_distance(network, keys);  // [keys, heads]
+  const auto options = at::TensorOptions(at::kLong).device(by_distance.device());
+  const at::Tensor query = at::arange(keys - queries, keys, options).unsqueeze(1);
+  const at::Tensor key = at::arange(keys, options).unsqueeze(0);
+  return by_distance.index({(query - key).abs()}).permute({2, 0, 1});
+}
+
 }  // namespace
-
-DynamicPositionBiasImpl::DynamicPositionBiasImpl(int64_t dim, int64_t heads) {
-  input = register_module("input", linear(1, dim, true));
-  hidden = register_module("hidden", linear(dim, dim, true));
-  output = register_module("output", linear(dim, heads, true));
-}
-
-at::Tensor DynamicPositionBiasImpl::forward(int64_t queries, int64_t keys) {
-  const auto options = at::TensorOptions(input->weight.device());
-  const at::Tensor distance = at::arange(keys, options.dtype(at::kFloat)).unsqueeze(1);
-  const at::Tensor bias =
-      output(at::silu(hidden(at::silu(input(distance))))).to(at::kFloat);  // [keys, heads]
-  const at::Tensor query = at::arange(keys - queries, keys, options.dtype(at::kLong)).unsqueeze(1);
-  const at::Tensor key = at::arange(keys, options.dtype(at::kLong)).unsqueeze(0);
-  return bias.index({(query - key).abs()}).permute({2, 0, 1});
-}
 
 LocalAttentionImpl::LocalAttentionImpl(const LocalTransformerConfig& config) : config_(config) {
   const int64_t inner = config.heads * config.head_dim;
@@ -109,7 +102,7 @@ at::Tensor LocalAttentionImpl::forward(const at::Tensor& x, const at::Tensor& bi
 
 LocalTransformerImpl::LocalTransformerImpl(const LocalTransformerConfig& config) : window_(config.window) {
   if (config.dynamic_position_bias)
-    position_bias = register_module("position_bias", DynamicPositionBias(config.dim / 2, config.heads));
+    position_bias = register_module("position_bias", BiasNetwork(1, config.dim / 2, config.heads, 2));
   for (int64_t i = 0; i < config.depth; ++i) {
     attention->push_back(LocalAttention(config));
     feed_forward->push_back(FeedForward(FeedForwardConfig{config.dim}));
@@ -119,7 +112,8 @@ LocalTransformerImpl::LocalTransformerImpl(const LocalTransformerConfig& config)
 }
 
 at::Tensor LocalTransformerImpl::forward(at::Tensor x) {
-  const at::Tensor bias = position_bias.is_empty() ? at::Tensor() : position_bias(window_, 2 * window_);
+  const at::Tensor bias =
+      position_bias.is_empty() ? at::Tensor() : bias_both_ways(position_bias, window_, 2 * window_);
   x = x.to(at::kFloat);  // norms and the residual stream stay in float32 whatever autocast says
   for (size_t i = 0; i < attention->size(); ++i) {
     x = attention->at<LocalAttentionImpl>(i).forward(x, bias) + x;

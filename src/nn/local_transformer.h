@@ -10,6 +10,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "nn/feed_forward.h"
+#include "nn/position_bias.h"
 
 namespace melete {
 
@@ -22,15 +23,6 @@ struct LocalTransformerConfig {
   double xpos_scale_base = 0;          // 0: half the window
   bool dynamic_position_bias = false;  // instead of rotary positions
 };
-
-// A small network from distance to a bias for each head.
-struct DynamicPositionBiasImpl : torch::nn::Module {
-  DynamicPositionBiasImpl(int64_t dim, int64_t heads);
-  at::Tensor forward(int64_t queries, int64_t keys);  // -> [heads, queries, keys]
-
-  torch::nn::Linear input{nullptr}, hidden{nullptr}, output{nullptr};
-};
-TORCH_MODULE(DynamicPositionBias);
 
 struct LocalAttentionImpl : torch::nn::Module {
   explicit LocalAttentionImpl(const LocalTransformerConfig& config);
@@ -52,7 +44,7 @@ struct LocalTransformerImpl : torch::nn::Module {
   explicit LocalTransformerImpl(const LocalTransformerConfig& config);
   at::Tensor forward(at::Tensor x);  // [batch, frames, dim] -> the same
 
-  DynamicPositionBias position_bias{nullptr};
+  BiasNetwork position_bias{nullptr};
   torch::nn::ModuleList attention, feed_forward;
 
  private:
