@@ -5,15 +5,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-
-// One binary serves every x86-64 machine: the loader picks the widest version at start. Sanitizers run before
-// that choice can be made, so their builds have one version.
-#if defined(__x86_64__) && defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define MELETE_VECTOR_WIDTHS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define MELETE_VECTOR_WIDTHS
-#endif
+#include "kernels/vector_targets.h"
 
 namespace melete {
 
@@ -45,7 +37,7 @@ Factors factors_of(const AdamSettings& s) {
   return f;
 }
 
-MELETE_VECTOR_WIDTHS
+MELETE_VECTOR_TARGETS
 void update_range(float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v,
                   int64_t count, const Factors& f) {
   for (int64_t i = 0; i < count; ++i) {

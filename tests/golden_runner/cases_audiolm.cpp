@@ -13,13 +13,6 @@ namespace melete::golden {
 
 namespace {
 
-TensorMap below(const TensorMap& all, const std::string& prefix) {
-  TensorMap part;
-  for (const auto& [name, tensor] : all)
-    if (name.starts_with(prefix)) part[name.substr(prefix.size())] = tensor;
-  return part;
-}
-
 // Noise that is nothing: the recorded runs were greedy within the likeliest tenth.
 class NoNoise : public SeededDraws {
  public:
@@ -28,11 +21,6 @@ class NoNoise : public SeededDraws {
     return at::full(shape, std::exp(-1.0));
   }
 };
-
-int64_t text_dim(const TensorMap& weights) {
-  const auto found = weights.find("proj_text_embed.weight");
-  return found == weights.end() ? 24 : found->second.size(1);
-}
 
 template <class Model, class Config>
 Model stage(const Case& c, const char* name, Config config) {

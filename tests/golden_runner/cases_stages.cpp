@@ -18,22 +18,9 @@ using namespace audiolm_pytorch;
 
 const std::string kOwnPrefix = "transformer.", kCodecPrefix = "codec.";
 
-TensorMap below(const TensorMap& all, const std::string& prefix) {
-  TensorMap weights;
-  for (const auto& [name, tensor] : all)
-    if (name.starts_with(prefix)) weights[name.substr(prefix.size())] = tensor;
-  return weights;
-}
-
 // Where a file holds a codec, too, both stand below a prefix.
 TensorMap own_weights(const Case& c) {
   return below(c.weights, kCodecPrefix).empty() ? c.weights : below(c.weights, kOwnPrefix);
-}
-
-// The width of text embeddings where the arguments do not say it: that of the recorded projection.
-int64_t text_dim(const TensorMap& weights) {
-  const auto found = weights.find("proj_text_embed.weight");
-  return found == weights.end() ? 24 : found->second.size(1);
 }
 
 template <class Model, class Config>

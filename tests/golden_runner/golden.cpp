@@ -86,6 +86,18 @@ void Checker::compare(const std::string& label, const at::Tensor& got, const at:
   }
 }
 
+TensorMap below(const TensorMap& all, const std::string& prefix) {
+  TensorMap part;
+  for (const auto& [name, tensor] : all)
+    if (name.starts_with(prefix)) part[name.substr(prefix.size())] = tensor;
+  return part;
+}
+
+int64_t text_dim(const TensorMap& weights) {
+  const auto found = weights.find("proj_text_embed.weight");
+  return found == weights.end() ? 24 : found->second.size(1);  // 24: what the recorded runs took T5's to be
+}
+
 ReplayDraws::ReplayDraws(const Case& recorded, const std::string& prefix, int64_t step) {
   std::vector<std::string> keys;
   for (const auto& [key, tensor] : recorded.io)

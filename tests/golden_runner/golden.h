@@ -26,6 +26,11 @@ struct Case {
   bool says(const std::string& text) const;  // somewhere in `what` or the notes
 };
 
+// The tensors whose names start with `prefix`, without it.
+TensorMap below(const TensorMap& all, const std::string& prefix);
+// The width of text embeddings where a transformer's arguments do not say it: that of its projection.
+int64_t text_dim(const TensorMap& weights);
+
 constexpr double kOutputTolerance = 1e-4;
 constexpr double kGradientTolerance = 1e-3;
 
