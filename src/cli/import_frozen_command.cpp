@@ -1,6 +1,7 @@
 #include "cli/import_frozen_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 

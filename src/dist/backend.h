@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <string>
+#include <type_traits>
 
 #include "dist/base/environment.h"
 #include "dist/dist_config.h"
@@ -24,6 +25,30 @@ inline std::chrono::milliseconds milliseconds(double seconds) {
 
 // Another connection to the store of this group; `serve`: the store itself lives here.
 StorePointer connect_store(const Place& place, const DistConfig& config, bool serve);
+
+// A transport as the group that c10d's collectives and its Reducer want. In LibTorch 1.13 it is one; in 2 it
+// stands behind one, which learns of it in one of two ways.
+template <class Transport, class Whole = c10d::ProcessGroup>
+c10::intrusive_ptr<Whole> as_group(const c10::intrusive_ptr<Transport>& transport, const StorePointer& store,
+                                   c10::DeviceType device) {
+  if constexpr (std::is_base_of_v<Whole, Transport>) {
+    return transport;
+  } else {
+    const int rank = transport->getRank(), size = transport->getSize();
+    const bool on_cpu = device == c10::DeviceType::CPU;
+    const auto type = on_cpu ? Whole::BackendType::GLOO : Whole::BackendType::NCCL;
+    c10::intrusive_ptr<Whole> group;
+    if constexpr (std::is_constructible_v<Whole, const StorePointer&, int, int>) {
+      group = c10::make_intrusive<Whole>(store, rank, size);
+      group->setDefaultBackend(type);
+    } else {
+      const auto options = c10::make_intrusive<typename Whole::Options>(on_cpu ? "gloo" : "nccl");
+      group = c10::make_intrusive<Whole>(store, rank, size, options);
+    }
+    group->setBackend(device, type, transport);
+    return group;
+  }
+}
 
 // For CPU tensors.
 ProcessGroupPointer make_gloo_group(const StorePointer& store, const Place& place, const DistConfig& config);

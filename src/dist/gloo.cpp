@@ -4,7 +4,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -78,15 +77,8 @@ ProcessGroupPointer make_gloo_group(const StorePointer& store, const Place& plac
   options->devices.push_back(make_device(place));
   options->threads = 2;
   const int rank = static_cast<int>(place.rank), size = static_cast<int>(place.size);
-  auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
-#if TORCH_VERSION_MAJOR >= 2
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  return group;
-#else
-  return gloo;
-#endif
+  return as_group(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options), store,
+                  c10::DeviceType::CPU);
 }
 
 }  // namespace melete

@@ -1,6 +1,7 @@
 #include "dist/group.h"
 
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 #include <torch/version.h>
 
 #include <atomic>

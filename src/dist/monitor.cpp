@@ -1,5 +1,6 @@
 #include "dist/monitor.h"
 
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 

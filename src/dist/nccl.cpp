@@ -1,6 +1,4 @@
 // NCCL, c10d's transport between GPUs. Compiled where LibTorch was built with it; else no_nccl.cpp is.
-#include <torch/version.h>
-
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "dist/backend.h"
@@ -12,15 +10,8 @@ ProcessGroupPointer make_nccl_group(const StorePointer& store, const Place& plac
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = milliseconds(config.timeout_seconds);
   const int rank = static_cast<int>(place.rank), size = static_cast<int>(place.size);
-  auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
-#if TORCH_VERSION_MAJOR >= 2
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
-  group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, nccl);
-  group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
-  return group;
-#else
-  return nccl;
-#endif
+  return as_group(c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options), store,
+                  c10::DeviceType::CUDA);
 }
 
 }  // namespace melete

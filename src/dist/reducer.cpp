@@ -1,8 +1,10 @@
 #include "dist/reducer.h"
 
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <type_traits>
 
 #include "core/base/error.h"
 #include "dist/group_impl.h"
@@ -38,6 +40,27 @@ struct SilentWarnings : c10::WarningHandler {
 #endif
 };
 
+// The constructor's arguments as LibTorch 1.13 takes them, for every later version: since 2.4 or so it wants
+// no limits of buckets, later ones add switches (all off: as it was) and a list of limits (none: as it was).
+template <class Parameters, class Buckets, class Limits, class... Rest>
+std::unique_ptr<c10d::Reducer> make_reducer(Parameters parameters, Buckets buckets, Limits limits,
+                                            Rest... rest) {
+  using Caps = std::vector<int64_t>;
+  const auto make = [&](auto... more) {
+    return std::make_unique<c10d::Reducer>(std::move(parameters), std::move(buckets), more...);
+  };
+  if constexpr (std::is_constructible_v<c10d::Reducer, Parameters, Buckets, Limits, Rest...>)
+    return make(std::move(limits), rest...);
+  else if constexpr (std::is_constructible_v<c10d::Reducer, Parameters, Buckets, Rest...>)
+    return make(rest...);
+  else if constexpr (std::is_constructible_v<c10d::Reducer, Parameters, Buckets, Rest..., bool>)
+    return make(rest..., false);
+  else if constexpr (std::is_constructible_v<c10d::Reducer, Parameters, Buckets, Rest..., bool, bool>)
+    return make(rest..., false, false);
+  else
+    return make(rest..., false, false, Caps());
+}
+
 }  // namespace
 
 struct GradientReducer::Impl {
@@ -63,7 +86,7 @@ GradientReducer::GradientReducer(Group& group, std::vector<at::Tensor> parameter
   // Backward reaches the last layers first.
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  impl_->reducer = std::make_unique<c10d::Reducer>(
+  impl_->reducer = make_reducer(
       impl_->parameters, buckets, limits, group.impl_->of(impl_->parameters.front()),
       std::vector<bool>(impl_->parameters.size(), false), static_cast<int64_t>(bytes),
       /*find_unused_parameters=*/true, /*gradient_as_bucket_view=*/false,

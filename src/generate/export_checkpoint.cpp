@@ -1,5 +1,6 @@
 #include "generate/export_checkpoint.h"
 
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <filesystem>

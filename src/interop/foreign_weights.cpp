@@ -1,5 +1,7 @@
 #include "interop/foreign_weights.h"
 
+#include <fmt/ranges.h>
+
 #include <set>
 
 #include "core/base/error.h"

@@ -1,5 +1,6 @@
 #include "kernels/adam.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/Parallel.h>
 
 #include <cmath>

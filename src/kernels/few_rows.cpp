@@ -1,5 +1,6 @@
 #include "kernels/few_rows.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"

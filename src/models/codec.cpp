@@ -1,5 +1,7 @@
 #include "models/codec.h"
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "io/resample_audio.h"
 #include "models/frozen.h"

@@ -1,5 +1,7 @@
 #include "models/encodec.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <numeric>
 

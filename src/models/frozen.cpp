@@ -1,5 +1,7 @@
 #include "models/frozen.h"
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "io/base/checksum.h"
 

@@ -1,5 +1,7 @@
 #include "models/kmeans_tokenizer.h"
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "models/frozen.h"
 

@@ -1,5 +1,7 @@
 #include "nn/named_activation.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <utility>
 

@@ -1,5 +1,6 @@
 #include "nn/quantizer.h"
 
+#include <fmt/ranges.h>
 #include <torch/nn/functional.h>
 
 #include <bit>

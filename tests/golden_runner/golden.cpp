@@ -1,5 +1,7 @@
 #include "golden.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 

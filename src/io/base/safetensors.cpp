@@ -1,5 +1,7 @@
 #include "io/base/safetensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
