@@ -1,23 +1,21 @@
 // The real program, started, interrupted, killed and starved, as a person's machine does it.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <sstream>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "data/base/manifest.h"
 #include "data/base/synth_music.h"
+#include "real_process.h"
 #include "run/run_folder.h"
 
 namespace melete {
@@ -86,71 +84,9 @@ update_after_step = 4
 update_every = 3
 )";
 
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
-
-struct Ended {
-  int code = -1, signal = 0;
-  std::string output;  // both streams
-};
-
-class Process {
- public:
-  using Setup = std::function<void()>;  // in the child, before the program starts
-
-  Process(const std::vector<std::string>& words, const fs::path& log, const Setup& setup = {}) : log_(log) {
-    std::vector<std::string> all{MELETE_PROGRAM};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> pointers;
-    for (std::string& word : all) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    child_ = ::fork();
-    require(child_ >= 0, "[test] fork failed");
-    if (child_ > 0) return;
-    const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    ::dup2(file, 1);
-    ::dup2(file, 2);
-    if (setup) setup();
-    ::execv(MELETE_PROGRAM, pointers.data());
-    ::_exit(127);
-  }
-  ~Process() {
-    if (child_ > 0) {
-      ::kill(child_, SIGKILL);
-      wait();
-    }
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  void send(int signal) const { ::kill(child_, signal); }
-  bool running() {
-    if (child_ > 0 && ::waitpid(child_, &status_, WNOHANG) == child_) child_ = -1;
-    return child_ > 0;
-  }
-  Ended wait() {
-    if (child_ > 0) ::waitpid(child_, &status_, 0);
-    child_ = -1;
-    Ended ended;
-    if (WIFEXITED(status_)) ended.code = WEXITSTATUS(status_);
-    if (WIFSIGNALED(status_)) ended.signal = WTERMSIG(status_);
-    ended.output = read_text(log_);
-    return ended;
-  }
-
- private:
-  pid_t child_ = -1;
-  int status_ = 0;
-  fs::path log_;
-};
 
 // Steps in metrics.jsonl, in the order of the file.
 std::vector<int64_t> steps_logged(const fs::path& run) {
@@ -212,7 +148,7 @@ class RealProgram : public testing::Test {
     return {"train", "soundstream", "--out", out.string(), "--steps", std::to_string(steps), "--resume"};
   }
   Ended run(const std::vector<std::string>& words, const Process::Setup& setup = {}) {
-    Process process(words, folder_ / "log", setup);
+    Process process(MELETE_PROGRAM, words, folder_ / "log", setup);
     return process.wait();
   }
   void run_well(const std::vector<std::string>& words) {
@@ -238,7 +174,7 @@ class RealProgram : public testing::Test {
   static std::string reference(int64_t steps) {
     const fs::path run = shared_ / fmt::format("reference-{}", steps);
     if (!fs::exists(run)) {
-      Process process(first_words(run, steps), shared_ / "reference-log");
+      Process process(MELETE_PROGRAM, first_words(run, steps), shared_ / "reference-log");
       const Ended ended = process.wait();
       require(ended.code == 0, "[test] the reference run failed: {}", ended.output);
     }
@@ -258,7 +194,7 @@ TEST_F(RealProgram, KilledRunResumesBitForBit) {
     std::vector<std::string> words = first_words(out, kSteps);
     int64_t kills = 0;
     for (const int64_t at : {rng.integer(4, 11), rng.integer(12, 20)}) {
-      Process process(words, folder_ / "log");
+      Process process(MELETE_PROGRAM, words, folder_ / "log");
       const bool reached = wait_until(process, [&] {
         const auto steps = steps_logged(out);
         return !steps.empty() && steps.back() >= at;
@@ -302,7 +238,7 @@ TEST_F(RealProgram, KilledDuringCheckpointWrites) {
   int caught = 0;
   int64_t step = 0;
   for (int kill = 0; kill < 6; ++kill) {
-    Process process(words, folder_ / "log");
+    Process process(MELETE_PROGRAM, words, folder_ / "log");
     // Stale files of the kill before are cleared at start; then some checkpoints later, in the middle of a
     // write.
     const int64_t from = step + rng.integer(1, 4);
@@ -331,7 +267,8 @@ TEST_F(RealProgram, InterruptSavesAndResumes) {
   const fs::path out = folder_ / "run";
   for (const int signal : {SIGINT, SIGTERM}) {
     const bool first = signal == SIGINT;
-    Process process(first ? first_words(out, kSteps) : resume_words(out, kSteps), folder_ / "log");
+    Process process(MELETE_PROGRAM, first ? first_words(out, kSteps) : resume_words(out, kSteps),
+                    folder_ / "log");
     const int64_t at = first ? 6 : 14;
     ASSERT_TRUE(wait_until(process, [&] {
       const auto steps = steps_logged(out);
@@ -510,7 +447,7 @@ TEST_F(RealProgram, ARunIsNeverOverwritten) {
 
 TEST_F(RealProgram, TwoProcessesDoNotShareARun) {
   const fs::path out = folder_ / "run";
-  Process process(first_words(out, 100000), folder_ / "first-log");
+  Process process(MELETE_PROGRAM, first_words(out, 100000), folder_ / "first-log");
   ASSERT_TRUE(wait_until(process, [&] { return !steps_logged(out).empty(); })) << process.wait().output;
   const Ended ended = run(resume_words(out, 4));
   EXPECT_EQ(ended.code, 1) << ended.output;

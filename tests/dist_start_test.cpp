@@ -1,0 +1,182 @@
+// The ways in which ranks are started: by hand, by SLURM, by Open MPI, on two machines, and wrongly.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ranks.h"
+
+namespace melete {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST_F(Ranks, WrongStartsGiveOneClearLine) {
+  const int port = free_port();
+  const auto start = [&](const std::string& name, const Variables& variables, double connect_seconds = 2) {
+    return std::make_unique<Process>(
+        MELETE_PROGRAM,
+        words(folder_ / "run", 2,
+              {"--batch_size", "4", "--train.dist.connect_seconds", fmt::format("{}", connect_seconds)}),
+        folder_ / name, variables);
+  };
+  const auto expect_one_line = [](const Ended& ended, const testing::Matcher<std::string>& says) {
+    EXPECT_EQ(ended.code, 1) << ended.output;
+    EXPECT_THAT(ended.output, says);
+    EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;
+  };
+  {  // a port that somebody listens on
+    const int socket = ::socket(AF_INET6, SOCK_STREAM, 0);
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(static_cast<uint16_t>(port));
+    ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(::listen(socket, 1), 0);
+    expect_one_line(start("taken", rank_of(0, 2, port))->wait(),
+                    AllOf(HasSubstr(fmt::format("port {}", port)), HasSubstr("taken")));
+    ::close(socket);
+  }
+  // nobody there
+  expect_one_line(start("nobody", rank_of(1, 2, free_port()))->wait(),
+                  HasSubstr("cannot reach rank 0 at 127.0.0.1"));
+  expect_one_line(start("nowhere", rank_of(1, 2, port, "no-such-host.invalid"))->wait(),
+                  HasSubstr("cannot reach rank 0 at no-such-host.invalid"));
+  // the other ranks never come
+  expect_one_line(start("lonely", rank_of(0, 3, free_port()))->wait(), HasSubstr("for rank 1, 2 of 3"));
+  {  // two ideas of the size
+    const int shared = free_port();
+    const auto zero = start("zero", rank_of(0, 2, shared), 4), one = start("one", rank_of(1, 3, shared), 4);
+    expect_one_line(one->wait(), AllOf(HasSubstr("3 processes"), HasSubstr("2 processes")));
+    EXPECT_EQ(zero->wait().code, 1);
+  }
+  {  // one rank twice
+    const int shared = free_port();
+    const auto zero = start("zero", rank_of(0, 3, shared), 4), one = start("one", rank_of(1, 3, shared), 4),
+               again = start("again", rank_of(1, 3, shared), 4);
+    const std::string both = one->wait().output + again->wait().output;
+    EXPECT_THAT(both, HasSubstr("two processes say that they are rank 1"));
+    EXPECT_EQ(zero->wait().code, 1);
+  }
+  Variables contradiction = rank_of(0, 2, port);
+  contradiction["OMPI_COMM_WORLD_SIZE"] = "4";
+  expect_one_line(start("contradiction", contradiction)->wait(),
+                  HasSubstr("WORLD_SIZE is 2 but OMPI_COMM_WORLD_SIZE is 4"));
+  EXPECT_FALSE(fs::exists(folder_ / "run")) << "a start that fails leaves no run folder behind";
+}
+
+TEST_F(Ranks, StartedByHandWithTheStoreInRankZero) {
+  const int port = free_port();
+  const auto ended = run_ranks(2, MELETE_PROGRAM, words(folder_ / "run", 6, {"--batch_size", "4"}), folder_,
+                               [&](int64_t rank) { return rank_of(rank, 2, port); });
+  EXPECT_EQ(ended[0].code, 0) << ended[0].output;
+  EXPECT_EQ(ended[1].code, 0) << ended[1].output;
+  EXPECT_EQ(ended[1].output, "") << "only the main rank speaks";
+  EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / "run", 6)), 0);
+}
+
+// What srun gives each of its tasks, as far as anything here reads it.
+Variables slurm_task(int64_t rank, int64_t size, int64_t job) {
+  return {{"SLURM_PROCID", std::to_string(rank)},
+          {"SLURM_LOCALID", std::to_string(rank)},
+          {"SLURM_NODEID", "0"},
+          {"SLURM_STEP_NUM_TASKS", std::to_string(size)},
+          {"SLURM_STEP_NUM_NODES", "1"},
+          {"SLURM_NNODES", "1"},
+          {"SLURM_STEP_TASKS_PER_NODE", std::to_string(size)},
+          {"SLURM_STEP_NODELIST", "somewhere"},
+          {"SLURM_JOB_ID", std::to_string(job)},
+          {"SLURM_STEP_ID", "0"}};
+}
+
+Variables open_mpi_process(int64_t rank, int64_t size, const std::string& job) {
+  return {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+          {"OMPI_COMM_WORLD_SIZE", std::to_string(size)},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", std::to_string(size)},
+          {"PMIX_NAMESPACE", job}};
+}
+
+TEST_F(Ranks, AsSlurmStartsThem) {
+  const auto ended = run_ranks(2, MELETE_PROGRAM, words(folder_ / "run", 6, {"--batch_size", "4"}), folder_,
+                               [](int64_t rank) { return slurm_task(rank, 2, ::getpid()); });
+  for (const Ended& each : ended) EXPECT_EQ(each.code, 0) << each.output;
+  EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / "run", 6)), 0);
+  // A variable that is left over from elsewhere.
+  Variables contradiction = slurm_task(0, 2, ::getpid());
+  contradiction.insert(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  const Ended refused = run(words(folder_ / "no", 2), contradiction);
+  EXPECT_EQ(refused.code, 1) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("RANK is 1 but SLURM_PROCID is 0"));
+}
+
+TEST_F(Ranks, AsOpenMpiStartsThem) {
+  const std::string job = fmt::format("test-{}", ::getpid());
+  const auto ended = run_ranks(2, MELETE_PROGRAM, words(folder_ / "run", 6, {"--batch_size", "4"}), folder_,
+                               [&](int64_t rank) { return open_mpi_process(rank, 2, job); });
+  for (const Ended& each : ended) EXPECT_EQ(each.code, 0) << each.output;
+  EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / "run", 6)), 0);
+}
+
+TEST_F(Ranks, MpirunStartsThem) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "mpirun (openmpi-bin) is not installed";
+  Words all = {"--oversubscribe", "--bind-to", "none", "-np", "2", MELETE_PROGRAM};
+  const Words ours = words(folder_ / "run", 6, {"--batch_size", "4"});
+  all.insert(all.end(), ours.begin(), ours.end());
+  const Ended ended =
+      Process("mpirun", all, folder_ / "log",
+              Variables{{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}})
+          .wait();
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / "run", 6)), 0);
+}
+
+TEST_F(Ranks, TwoMachinesAsSlurmAndTorchrunNameThem) {
+  // Two network namespaces with a cable between them are two machines; each has its own working folder.
+  std::string command = MELETE_PROGRAM;
+  for (const std::string& word : words("run", 6, {"--batch_size", "4"})) command += " " + word;
+  std::ofstream(folder_ / "two.sh") << fmt::format(R"(
+set -e
+ip link add name veth0 type veth peer name veth1
+unshare -n sleep 120 &
+other=$!
+sleep 0.3
+ip link set veth1 netns $other
+ip addr add 10.77.0.1/24 dev veth0; ip link set veth0 up; ip link set lo up
+nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/24 dev veth1; ip link set veth1 up; ip link set lo up'
+echo ready
+both() {{ # a folder for each machine, and how each process learns of its place
+  mkdir -p {0}/$1/first {0}/$1/second
+  (cd {0}/$1/first; export $2; exec {1}) > {0}/$1.first.log 2>&1 & zero=$!
+  (cd {0}/$1/second; export $3; exec nsenter -t $other -n {1}) > {0}/$1.second.log 2>&1 & one=$!
+  code=0; wait $zero || code=$?; echo "$1 zero $code"
+  code=0; wait $one || code=$?; echo "$1 one $code"
+}}
+export SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_NNODES=2 SLURM_STEP_TASKS_PER_NODE='1(x2)'   SLURM_STEP_NODELIST='10.77.0.[1-2]' SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_LOCALID=0
+both slurm "SLURM_PROCID=0 SLURM_NODEID=0" "SLURM_PROCID=1 SLURM_NODEID=1"
+unset ${{!SLURM_*}}
+export WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29512
+both torchrun RANK=0 RANK=1
+kill $other
+)",
+                                                   folder_.string(), command);
+  const Ended ended =
+      Process("unshare", {"-rn", "bash", (folder_ / "two.sh").string()}, folder_ / "two.log").wait();
+  if (ended.output.find("ready") == std::string::npos)
+    GTEST_SKIP() << "no network namespaces here: " << ended.output.substr(0, 200);
+  for (const std::string by : {"slurm", "torchrun"}) {
+    SCOPED_TRACE(by);
+    const std::string zero = read_text(folder_ / (by + ".first.log")),
+                      one = read_text(folder_ / (by + ".second.log"));
+    EXPECT_THAT(ended.output, AllOf(HasSubstr(by + " zero 0"), HasSubstr(by + " one 0"))) << zero << one;
+    EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / by / "first/run", 6)), 0);
+    EXPECT_FALSE(fs::exists(folder_ / by / "second/run")) << "the main rank alone writes";
+  }
+}
+
+}  // namespace
+}  // namespace melete
