@@ -21,10 +21,10 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 PlanSizes sizes_of(Recipe& recipe) {
-  recipe.settle();
+  PlanSizes sizes;
+  sizes.assumed = recipe.settle_on_paper();
   const std::unique_ptr<Task> task = recipe.make_task();
   torch::nn::Module& model = task->model();
-  PlanSizes sizes;
   sizes.name = recipe.name();
   const int64_t bucket = recipe.train.dist.bucket_mb << 20;
   for (const Phase& phase : task->phases()) {
@@ -53,6 +53,7 @@ PlanSizes sizes_of(Recipe& recipe) {
     for (const auto& item : model.named_parameters())
       if (task->averaged(item.key())) sizes.average_bytes += static_cast<int64_t>(item.value().nbytes());
   sizes.checkpoint_bytes = sizes.model_bytes + sizes.optimiser_bytes + sizes.average_bytes;
+  sizes.save_every = recipe.train.save_every;
   sizes.items_a_step = recipe.batch_size * recipe.train.accumulate;
   const auto rate = static_cast<double>(recipe.data.highest_rate_hz());
   sizes.seconds_of_audio = static_cast<double>(recipe.data.segment_length()) / rate;

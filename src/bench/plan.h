@@ -19,6 +19,7 @@ struct PlanAssumptions {
 
 struct PlanSizes {
   std::string name;
+  std::string assumed;          // what was taken for granted about models that were not given
   int64_t parameters = 0;       // trainable, of all phases
   int64_t gradient_bytes = 0;   // reduced once a step
   int64_t codebook_bytes = 0;   // statistics reduced in every forward pass
@@ -27,6 +28,7 @@ struct PlanSizes {
   int64_t average_bytes = 0;    // moving average of the weights
   int64_t model_bytes = 0;      // weights and buffers
   int64_t checkpoint_bytes = 0;
+  int64_t save_every = 0;
   int64_t items_a_step = 0;         // of one rank
   double seconds_of_audio = 0;      // of one item
   double audio_bytes_a_second = 0;  // of 16-bit sound at the highest rate
@@ -43,7 +45,7 @@ struct PlanRow {
          sharded_memory_bytes = 0;  // a rank's weights, gradients, buckets, moments, average
 };
 
-PlanSizes sizes_of(Recipe& recipe);
+PlanSizes sizes_of(Recipe& recipe);  // builds the model; needs neither data nor frozen models
 std::vector<PlanRow> plan(const PlanSizes& sizes, const PlanAssumptions& assumptions);
 
 }  // namespace melete

@@ -4,70 +4,20 @@
 
 #include <algorithm>
 
-#include "bench/plan.h"
 #include "bench/ranks_bench.h"
 #include "bench/soundstream_bench.h"
 #include "bench/stage_bench.h"
 #include "cli/arguments.h"
+#include "cli/plan_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
-#include "tasks/recipe.h"
 
 namespace melete {
 
 namespace {
-
-// bench <recipe> --plan: what many accelerators would ask for.
-int plan_command(const std::vector<std::string>& args) {
-  const std::string what = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
-  const auto recipe = make_recipe(what);
-  Schema schema = recipe->schema();
-  PlanAssumptions assumptions;
-  std::string word;
-  bool wanted = false;
-  Arguments arguments("bench", "plans training on many accelerators, from the model's own sizes");
-  arguments.word("what", word, "what to plan for").one_of(recipe_names());
-  arguments.option("plan", wanted, "plan instead of timing");
-  arguments.option("accelerators", assumptions.accelerators, "how many, one row each").at_least(1);
-  arguments.option("step-seconds", assumptions.step_seconds, "an accelerator's own time for a step")
-      .at_least(1e-6);
-  arguments.option("disk-mb", assumptions.disk_mb_a_second, "MB a second that a checkpoint is written with")
-      .at_least(1);
-  arguments.settings(schema);
-  arguments.example("bench soundstream --plan --config recipes/soundstream.toml --step-seconds 0.2");
-  if (!arguments.parse(args)) return 0;
-  schema.check();
-
-  const PlanSizes sizes = sizes_of(*recipe);
-  const double disk_seconds =
-      static_cast<double>(sizes.checkpoint_bytes) * 1e-6 / assumptions.disk_mb_a_second;
-  const double between = static_cast<double>(recipe->train.save_every) * assumptions.step_seconds;
-  fmt::print("{}: {} parameters in training\n", sizes.name,
-             human_count(static_cast<double>(sizes.parameters)));
-  fmt::print("  reduced in a step   {} of gradients, {} of codebook statistics, {} collectives\n",
-             human_bytes(static_cast<double>(sizes.gradient_bytes)),
-             human_bytes(static_cast<double>(sizes.codebook_bytes)), sizes.collectives);
-  fmt::print("  a rank in a step    {} items of {:.2f} s in {} (assumed; --step-seconds)\n",
-             sizes.items_a_step, sizes.seconds_of_audio, human_seconds(assumptions.step_seconds));
-  fmt::print("  a checkpoint        {}, {} at {:.0f} MB/s: {:.2f} % of the time at train.save_every {}\n\n",
-             human_bytes(static_cast<double>(sizes.checkpoint_bytes)), human_seconds(disk_seconds),
-             assumptions.disk_mb_a_second, between > 0 ? 100 * disk_seconds / (between + disk_seconds) : 0.0,
-             recipe->train.save_every);
-  TextTable table({"ranks", "sent by each", "Gbit/s to hide it", "lost at 10 Gbit/s", "sound read",
-                   "from disk", "memory of a rank", "sharded"});
-  for (const PlanRow& row : plan(sizes, assumptions))
-    table.row({fmt::format("{}", row.accelerators), human_bytes(row.sent_bytes),
-               fmt::format("{:.1f}", row.hidden_gbit_a_second),
-               fmt::format("{:.0f} %", 100 * row.visible_at_10_gbit),
-               fmt::format("{:.0f} s/s", row.audio_a_second),
-               fmt::format("{:.1f} MB/s", row.read_mb_a_second), human_bytes(row.memory_bytes),
-               human_bytes(row.sharded_memory_bytes)});
-  fmt::print("{}\ndocs/scale.md says what to do about each limit.\n", table.text());
-  return 0;
-}
 
 // Seconds of a step in `processes` processes of `threads` threads each: the program starts itself again.
 double time_processes(int64_t processes, int64_t threads, std::vector<std::string> args) {
@@ -137,6 +87,7 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.example("bench soundstream --threads 1");
   arguments.example("bench soundstream --procs 2");
   arguments.example("bench soundstream --plan --config recipes/soundstream.toml");
+  arguments.example("bench --plan --recipes recipes");
   arguments.example("bench generate --threads 1");
   if (!arguments.parse(args)) return 0;
   schema.check();

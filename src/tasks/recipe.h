@@ -31,6 +31,12 @@ class Recipe {
   // After settings are read: what follows from others (the data's rate from the model's), and checks across
   // options.
   virtual void settle() = 0;
+  // The same for questions about sizes alone, where frozen models and data need not be there; says what it
+  // assumed about them.
+  virtual std::string settle_on_paper() {
+    settle();
+    return "";
+  }
   virtual std::unique_ptr<Task> make_task() = 0;
 
   // For tasks that train on tokens: a source that makes them from recordings (which outlive it); null for

@@ -1,5 +1,7 @@
 #include "tasks/stage_recipes.h"
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 #include "generate/load_frozen.h"
 #include "tasks/stage_samples.h"
@@ -75,6 +77,25 @@ class StageRecipe : public Recipe {
     settle_sizes(info);
   }
 
+  std::string settle_on_paper() override {
+    if (!semantic_from_.empty() || !codec_from_.empty() || !data_from.empty()) {
+      settle();
+      return "";
+    }
+    // AudioLM's own: 1,024 semantic tokens, codebooks of 1,024, 12 of them.
+    TokenInfo info = given_sizes();
+    if (info.semantic_tokens == 0) info.semantic_tokens = 1024;
+    if (info.codebook_size == 0) info.codebook_size = 1024;
+    if (info.quantizers == 0) info.quantizers = 12;
+    if (StageConfig& stage = stage_config(); stage.conditioned() && stage.text_dim == 0) stage.text_dim = 768;
+    settle_sizes(info);
+    std::vector<std::string> assumed;
+    if (needs_semantic_) assumed.push_back(fmt::format("{} semantic tokens", info.semantic_tokens));
+    if (needs_codec_)
+      assumed.push_back(fmt::format("{} codebooks of {}", info.quantizers, info.codebook_size));
+    return fmt::format("{}", fmt::join(assumed, ", "));
+  }
+
   std::unique_ptr<BatchSource> tokens(BatchSource& audio) override {
     return std::make_unique<TokenSource>(audio, tokenizers_);
   }
@@ -110,6 +131,7 @@ class StageRecipe : public Recipe {
  protected:
   virtual StageConfig& stage_config() = 0;
   virtual void settle_sizes(const TokenInfo& info) = 0;
+  virtual TokenInfo given_sizes() const = 0;  // what the settings say; 0: nothing
 
   void describe_task(Schema& s) override {
     if (needs_semantic_) {
@@ -152,6 +174,11 @@ class SemanticRecipe : public StageRecipe {
   void settle_sizes(const TokenInfo& info) override {
     settle_size(model_.semantic_tokens, info.semantic_tokens, "model.semantic_tokens", "tokenizer");
   }
+  TokenInfo given_sizes() const override {
+    TokenInfo info;
+    info.semantic_tokens = model_.semantic_tokens;
+    return info;
+  }
 
  private:
   SemanticConfig model_;
@@ -176,6 +203,13 @@ class CoarseRecipe : public StageRecipe {
     settle_size(model_.codebook_size, info.codebook_size, "model.codebook_size", "codec");
     require(model_.quantizers <= info.quantizers, "[model.quantizers] the codec has {} quantizers, got {}",
             info.quantizers, model_.quantizers);
+  }
+  TokenInfo given_sizes() const override {
+    TokenInfo info;
+    info.semantic_tokens = model_.semantic_tokens;
+    info.codebook_size = model_.codebook_size;
+    if (model_.quantizers > 12) info.quantizers = model_.quantizers;
+    return info;
   }
 
  private:
@@ -203,6 +237,12 @@ class FineRecipe : public StageRecipe {
             info.quantizers, info.quantizers - 1, model_.coarse_quantizers);
     settle_size(model_.fine_quantizers, info.quantizers - model_.coarse_quantizers, "model.fine_quantizers",
                 "codec");
+  }
+  TokenInfo given_sizes() const override {
+    TokenInfo info;
+    info.codebook_size = model_.codebook_size;
+    if (model_.fine_quantizers > 0) info.quantizers = model_.coarse_quantizers + model_.fine_quantizers;
+    return info;
   }
 
  private:
