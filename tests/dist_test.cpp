@@ -31,6 +31,8 @@ TEST_F(Ranks, TwoEqualOne) {
     }
   EXPECT_EQ(codebooks, 3);
   EXPECT_EQ(both.meta["ranks"], 2);
+  const Words never{"--batch_size", "8", "--model.codec.quantizer.dead_code_threshold", "0"};
+  EXPECT_GT(difference(reference(6, never, "never-revived"), two_processes()), 100 * kRounding);
 }
 
 TEST_F(Ranks, FourWithAccumulationEqualOne) {
