@@ -14,14 +14,12 @@
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/base/error.h"
-#include "data/base/synth_music.h"
+#include "foreign_files.h"
 #include "generate/codec_files.h"
 #include "generate/export_checkpoint.h"
 #include "interop/audiolm_pytorch_files.h"
 #include "io/base/audio_file.h"
 #include "io/base/file_content.h"
-#include "io/base/pickle_json.h"
-#include "io/base/torch_writer.h"
 #include "io/base/zip_archive.h"
 #include "io/pickled_tensors.h"
 #include "small_codec.h"
@@ -37,27 +35,6 @@ const std::string kPackage =
     std::string(MELETE_SOURCE_DIR) + "/tests/golden/audiolm/checkpoints/soundstream.2.pt";
 const std::string kSemantic =
     std::string(MELETE_SOURCE_DIR) + "/tests/golden/audiolm/checkpoints/semantic.transformer.2.pt";
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-// Whole trees, tensors by their bits.
-nlohmann::ordered_json content(const std::string& path) {
-  const TorchFile file(path);
-  return pickle_to_json(file.root(), [](const PickleTensor& tensor, const std::string&) {
-    std::vector<std::byte> bytes(static_cast<size_t>(tensor.numel()) * tensor.element_bytes);
-    copy_contiguous(tensor, bytes);
-    Checksum sum;
-    sum.add(bytes);
-    return nlohmann::ordered_json{{"type", tensor.element}, {"shape", tensor.shape}, {"sum", sum.hex()}};
-  });
-}
 
 TEST(Import, PackageComesOutAsItWentIn) {
   TemporaryFolder folder;

@@ -77,6 +77,20 @@ int print_difference(const std::string& a, const std::string& b) {
   return differences.empty() ? 0 : 1;
 }
 
+// NAME=VALUE words; a value is a number, true, false, a list, or else text.
+nlohmann::ordered_json constructor_arguments(const std::vector<std::string>& given) {
+  auto arguments = nlohmann::ordered_json::object();
+  for (const std::string& word : given) {
+    const size_t sign = word.find('=');
+    if (sign == 0 || sign == std::string::npos)
+      throw UsageError(fmt::format("--arguments takes NAME=VALUE, got `{}`", word));
+    const std::string text = word.substr(sign + 1);
+    auto value = nlohmann::ordered_json::parse(text, nullptr, false);
+    arguments[word.substr(0, sign)] = value.is_discarded() ? nlohmann::ordered_json(text) : value;
+  }
+  return arguments;
+}
+
 }  // namespace
 
 int inspect_command(const std::vector<std::string>& args) {
@@ -118,19 +132,25 @@ int import_command(const std::vector<std::string>& args) {
   if (!args.empty() && std::find(frozen.begin(), frozen.end(), args.front()) != frozen.end())
     return import_frozen_command(args.front(), {args.begin() + 1, args.end()});
   std::string from, file, out;
+  std::vector<std::string> given;
   Arguments arguments("import", "makes a checkpoint of melete from another program's file");
   arguments.word("from", from, "who wrote it, or which published weights")
       .one_of({"audiolm-pytorch", "hubert", "encodec", "t5", "vq-wav2vec"});
   arguments.word("file", file, "a trainer's package, a saved model or a state_dict (.pt)");
   arguments.option("out", out, "x.safetensors, or a run folder that `train --resume` goes on from");
+  arguments.option("arguments", given,
+                   "what the file does not say, as upstream's constructor takes it: NAME=VALUE,NAME=VALUE");
   arguments.alias("o", "out");
   arguments.example("import audiolm-pytorch results/soundstream.10000.pt -o codec.safetensors");
   arguments.example("import audiolm-pytorch results/soundstream.10000.pt -o runs/codec");
+  arguments.example(
+      "import audiolm-pytorch results/coarse.transformer.9000.pt -o runs/coarse "
+      "--arguments attn_dropout=0.1,cond_as_self_attn_prefix=true");
   arguments.example("import encodec --help");
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("-o is missing: x.safetensors or a run folder");
 
-  const ImportedCheckpoint imported = import_audiolm_pytorch(file);
+  const ImportedCheckpoint imported = import_audiolm_pytorch(file, constructor_arguments(given));
   std::string path = out;
   if (fs::path(out).extension() == ".safetensors") {
     save_checkpoint(out, imported.checkpoint);
@@ -141,7 +161,7 @@ int import_command(const std::vector<std::string>& args) {
   }
   for (const std::string& note : imported.notes) fmt::print(stderr, "note: {}\n", note);
   fmt::print("{}: {} at step {}, {}\n", path, imported.kind, imported.checkpoint.step(),
-             imported.complete ? "with average and optimisers" : "weights");
+             imported.complete ? "ready to train on" : "weights");
   return 0;
 }
 
@@ -151,10 +171,10 @@ int export_command(const std::vector<std::string>& args) {
   arguments.word("from", from, "run folder or checkpoint");
   arguments.option("out", out, "x.pt with audiolm-pytorch's names, or x.safetensors of melete");
   arguments
-      .option(
-          "for", purpose,
-          "inference: averaged weights alone; finetune: with discriminators; training: all that an imported "
-          "package held")
+      .option("for", purpose,
+              "inference: averaged weights alone; finetune: with discriminators; training: with optimisers, "
+              "as an "
+              "imported package was")
       .one_of({"inference", "finetune", "training"});
   arguments.alias("o", "out");
   arguments.example("export runs/codec -o codec.pt");

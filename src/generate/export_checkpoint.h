@@ -8,9 +8,9 @@
 namespace melete {
 
 enum class ExportFor {
-  inference,  // averaged weights of the codec; no optimisers, no discriminators
+  inference,  // averaged weights; no optimisers, no discriminators
   finetune,   // the same, with discriminators
-  training,   // the package that was imported, with optimisers and average
+  training,   // with optimisers: the package that was imported, or for a stage one like it
 };
 
 // `run_or_checkpoint`: a run folder (its newest usable checkpoint) or a file. Returns what a person should

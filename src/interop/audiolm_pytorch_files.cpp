@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "core/base/error.h"
+#include "interop/foreign_weights.h"
 #include "nn/spectrum.h"
 
 namespace melete::audiolm_pytorch {
@@ -14,37 +15,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const at::Tensor* find(const TensorMap& state, const std::string& name) {
-  const auto found = state.find(name);
-  return found == state.end() ? nullptr : &found->second;
-}
-
 int64_t size_of(const TensorMap& state, const std::string& name, int64_t dimension) {
-  const at::Tensor* tensor = find(state, name);
-  require(tensor != nullptr, "[audiolm-pytorch] the file has no `{}`; is it a SoundStream?", name);
-  require(dimension < tensor->dim(), "[audiolm-pytorch] `{}` has {} dimensions", name, tensor->dim());
-  return tensor->size(dimension);
-}
-
-// The largest N of names like "rq.rvqs.0.layers.N.", plus one.
-int64_t count_of(const TensorMap& state, const std::string& prefix) {
-  int64_t count = 0;
-  for (auto at = state.lower_bound(prefix); at != state.end() && at->first.starts_with(prefix); ++at) {
-    const std::string rest = at->first.substr(prefix.size());
-    const size_t dot = rest.find('.');
-    if (dot == 0 || dot == std::string::npos || dot > 4 ||
-        rest.substr(0, dot).find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    count = std::max(count, static_cast<int64_t>(std::stoll(rest.substr(0, dot))) + 1);
-  }
-  return count;
+  return weight_size(state, name, dimension, "audiolm-pytorch");
 }
 
 MultiScaleDiscriminatorConfig multi_scale_of(const TensorMap& state) {
   MultiScaleDiscriminatorConfig config;
-  if (!find(state, "discriminators.0.init_conv.weight")) return config;
+  if (!find_weight(state, "discriminators.0.init_conv.weight")) return config;
   config.channels = size_of(state, "discriminators.0.init_conv.weight", 0);
-  config.layers = count_of(state, "discriminators.0.conv_layers.");
+  config.layers = numbered_below(state, "discriminators.0.conv_layers.");
   config.groups.clear();
   int64_t channels = config.channels;
   for (int64_t i = 0; i < config.layers; ++i) {
@@ -68,33 +47,33 @@ Json arguments_from_weights(const TensorMap& state) {
   require(channels > 0, "[audiolm-pytorch] `encoder.0.conv.weight` is empty");
   std::vector<int64_t> strides, multiples;
   bool gate_loop = false;
-  const int64_t count = count_of(state, "encoder.");
+  const int64_t count = numbered_below(state, "encoder.");
   for (int64_t i = 1; i < count; ++i) {
     const std::string down = fmt::format("encoder.{}.3.conv.weight", i);
-    if (find(state, down)) {
+    if (find_weight(state, down)) {
       strides.push_back(size_of(state, down, 2) / 2);
       multiples.push_back(size_of(state, down, 0) / channels);
     }
-    gate_loop = gate_loop || find(state, fmt::format("encoder.{}.fn.fn.norm.gamma", i)) != nullptr;
+    gate_loop = gate_loop || find_weight(state, fmt::format("encoder.{}.fn.fn.norm.gamma", i)) != nullptr;
   }
   made["strides"] = strides;
   made["channel_mults"] = multiples;
   made["use_gate_loop_layers"] = gate_loop;
-  made["squeeze_excite"] = find(state, "encoder.1.0.fn.4.net.0.weight") != nullptr;
+  made["squeeze_excite"] = find_weight(state, "encoder.1.0.fn.4.net.0.weight") != nullptr;
   made["codebook_dim"] = size_of(state, fmt::format("encoder.{}.conv.weight", count - 1), 0);
-  made["rq_groups"] = std::max<int64_t>(1, count_of(state, "rq.rvqs."));
-  if (find(state, "rq.rvqs.0.layers.0._codebook.embed")) {
-    made["rq_num_quantizers"] = count_of(state, "rq.rvqs.0.layers.");
+  made["rq_groups"] = std::max<int64_t>(1, numbered_below(state, "rq.rvqs."));
+  if (find_weight(state, "rq.rvqs.0.layers.0._codebook.embed")) {
+    made["rq_num_quantizers"] = numbered_below(state, "rq.rvqs.0.layers.");
     made["codebook_size"] = size_of(state, "rq.rvqs.0.layers.0._codebook.embed", 1);
   }
-  const bool attention = find(state, "encoder_attn.layers.0.0.to_qkv.weight") != nullptr;
+  const bool attention = find_weight(state, "encoder_attn.layers.0.0.to_qkv.weight") != nullptr;
   made["use_local_attn"] = attention;
   if (attention) {
-    made["attn_depth"] = count_of(state, "encoder_attn.layers.");
+    made["attn_depth"] = numbered_below(state, "encoder_attn.layers.");
     made["attn_dim_head"] = size_of(state, "encoder_attn.layers.0.0.q_scale", 0);
     const int64_t inner = size_of(state, "encoder_attn.layers.0.0.to_out.weight", 1);
     made["attn_heads"] = inner / std::max<int64_t>(1, made["attn_dim_head"].get<int64_t>());
-    made["attn_dynamic_pos_bias"] = find(state, "encoder_attn.pos_bias.mlp.0.weight") != nullptr;
+    made["attn_dynamic_pos_bias"] = find_weight(state, "encoder_attn.pos_bias.mlp.0.weight") != nullptr;
   }
   return made;
 }
@@ -119,12 +98,12 @@ Json tuple(const std::vector<int64_t>& values) {
 
 }  // namespace
 
-SoundStreamGanConfig soundstream_config_of_file(Json arguments, const TensorMap& state,
+SoundStreamGanConfig soundstream_config_of_file(Json arguments, const TensorMap& state, const Json& given,
                                                 std::vector<std::string>& notes) {
   const Json seen = arguments_from_weights(state);
   if (arguments.is_null()) {
     arguments = seen;
-    const bool codebooks = find(state, "rq.rvqs.0.layers.0._codebook.embed") != nullptr;
+    const bool codebooks = find_weight(state, "rq.rvqs.0.layers.0._codebook.embed") != nullptr;
     require(codebooks,
             "[audiolm-pytorch] a state_dict without settings and without codebooks: nothing tells how it "
             "quantizes; try saving the model with soundstream.save(path)");
@@ -137,21 +116,19 @@ SoundStreamGanConfig soundstream_config_of_file(Json arguments, const TensorMap&
         notes.push_back("rq_rotation_trick changes gradients only, and melete does not have it");
       arguments.erase("rq_rotation_trick");
     }
-    for (const auto& [name, value] : seen.items())
-      if (arguments.contains(name) && !arguments[name].is_null())
-        require(arguments[name] == value || (value.is_array() && Json::array({arguments[name]}) == value),
-                "[audiolm-pytorch] the file's settings say {} = {}, its weights say {}", name,
-                arguments[name].dump(), value.dump());
+    check_against_weights(arguments, seen, "the file's settings say");
     if (arguments.contains("stft_discriminator") && !arguments["stft_discriminator"].is_null())
       notes.push_back("the file's own kind of STFT discriminator is not known; it is read as the usual one");
   }
+  check_against_weights(given, seen, "the given arguments say");
+  for (const auto& [name, value] : given.items()) arguments[name] = value;
   SoundStreamGanConfig config = soundstream_config(arguments);
   config.multi_scale = multi_scale_of(state);
   if (!arguments.contains("complex_stft_discr_kwargs") &&
-      find(state, "stft_discriminator.init_conv.weight")) {
+      find_weight(state, "stft_discriminator.init_conv.weight")) {
     config.stft.channels = size_of(state, "stft_discriminator.init_conv.weight", 0);
     config.stft.channel_multiples.clear();
-    const int64_t layers = count_of(state, "stft_discriminator.layers.");
+    const int64_t layers = numbered_below(state, "stft_discriminator.layers.");
     require(config.stft.channels > 0 && layers <= static_cast<int64_t>(config.stft.time_strides.size()),
             "[audiolm-pytorch] an STFT discriminator of {} layers; upstream's default has {}", layers,
             config.stft.time_strides.size());
@@ -163,6 +140,14 @@ SoundStreamGanConfig soundstream_config_of_file(Json arguments, const TensorMap&
   }
   check_plain_numbers(config);
   return config;
+}
+
+void check_against_weights(const Json& arguments, const Json& seen, const std::string& who_says) {
+  for (const auto& [name, value] : seen.items())
+    if (arguments.contains(name) && !arguments[name].is_null())
+      require(arguments[name] == value || (value.is_array() && Json::array({arguments[name]}) == value),
+              "[audiolm-pytorch] {} {} = {}, the weights say {}", who_says, name, arguments[name].dump(),
+              value.dump());
 }
 
 Json soundstream_arguments(const SoundStreamGanConfig& config) {

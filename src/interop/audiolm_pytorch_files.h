@@ -13,10 +13,16 @@ namespace melete::audiolm_pytorch {
 
 // The settings of a file's model. Arguments may be null (a bare state_dict): then what the shapes of the
 // weights tell is taken from them, and the rest is upstream's default. The multi-scale discriminators'
-// settings, which no file holds, always come from the weights. Arguments that contradict the weights are an
-// Error.
+// settings, which no file holds, always come from the weights. Arguments that a person gave go before the
+// file's. Those that contradict the weights are an Error.
 SoundStreamGanConfig soundstream_config_of_file(nlohmann::ordered_json arguments, const TensorMap& state_dict,
+                                                const nlohmann::ordered_json& given,
                                                 std::vector<std::string>& notes);
+
+// `seen`: what the shapes of the weights tell. An Error names both values: "<who_says> dim = 8, the weights
+// say 16".
+void check_against_weights(const nlohmann::ordered_json& arguments, const nlohmann::ordered_json& seen,
+                           const std::string& who_says);
 
 // The arguments of SoundStream(...) that make the same model; the inverse of soundstream_config.
 nlohmann::ordered_json soundstream_arguments(const SoundStreamGanConfig& config);

@@ -86,11 +86,11 @@ std::string bias_name(const std::string& layer, const std::string& leaf, bool fi
   return fmt::format("transformer.rel_pos_bias.net.{}.{}{}", number, number < 3 ? "0." : "", leaf);
 }
 
+}  // namespace
+
 bool is_norm_shift(const std::string& theirs) {
   return theirs.ends_with(".beta");
 }
-
-}  // namespace
 
 SemanticConfig semantic_config(const Json& arguments, int64_t text_dim) {
   SemanticConfig config;

@@ -26,6 +26,9 @@ std::vector<NamedPair> stage_pairs(torch::nn::Module& stage);
 // Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them.
 void load_stage(torch::nn::Module& stage, const TensorMap& state_dict);
 
+// The zeros that their norms keep: in a state_dict, but no parameter.
+bool is_norm_shift(const std::string& theirs);
+
 // A state_dict as theirs, with the zeros that they keep in their norms.
 TensorMap stage_state_dict(torch::nn::Module& stage);
 

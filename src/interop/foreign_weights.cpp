@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/base/error.h"
@@ -60,6 +61,33 @@ TensorMap without_prefix(const TensorMap& weights, const std::string& prefix) {
   for (const auto& [name, tensor] : weights)
     result.emplace(name.starts_with(prefix) ? name.substr(prefix.size()) : name, tensor);
   return result;
+}
+
+const at::Tensor* find_weight(const TensorMap& weights, const std::string& name) {
+  const auto found = weights.find(name);
+  return found == weights.end() ? nullptr : &found->second;
+}
+
+int64_t weight_size(const TensorMap& weights, const std::string& name, int64_t dimension,
+                    const std::string& where) {
+  const at::Tensor* tensor = find_weight(weights, name);
+  require(tensor != nullptr, "[{}] the file has no `{}`", where, name);
+  require(dimension < tensor->dim(), "[{}] `{}` has {} dimensions", where, name, tensor->dim());
+  require(tensor->size(dimension) > 0, "[{}] `{}` is empty", where, name);
+  return tensor->size(dimension);
+}
+
+int64_t numbered_below(const TensorMap& weights, const std::string& prefix) {
+  int64_t count = 0;
+  for (auto at = weights.lower_bound(prefix); at != weights.end() && at->first.starts_with(prefix); ++at) {
+    const std::string rest = at->first.substr(prefix.size());
+    const size_t dot = rest.find('.');
+    if (dot == 0 || dot == std::string::npos || dot > 4 ||
+        rest.substr(0, dot).find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    count = std::max(count, static_cast<int64_t>(std::stoll(rest.substr(0, dot))) + 1);
+  }
+  return count;
 }
 
 TensorMap translate(const torch::nn::Module& module, const ForeignNames& names, const TensorMap& theirs,

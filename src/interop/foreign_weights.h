@@ -19,6 +19,14 @@ TensorMap fold_weight_norm(const TensorMap& weights);
 // Names without a prefix that all of them have ("hubert."); unchanged where none has it.
 TensorMap without_prefix(const TensorMap& weights, const std::string& prefix);
 
+// What the shapes of a foreign model's weights tell about it.
+const at::Tensor* find_weight(const TensorMap& weights, const std::string& name);  // nullptr: none
+// An Error that begins with [where] says that the weight is missing, has fewer dimensions, or is empty there.
+int64_t weight_size(const TensorMap& weights, const std::string& name, int64_t dimension,
+                    const std::string& where);
+// The largest N of names like "rq.rvqs.0.layers.N.", plus one.
+int64_t numbered_below(const TensorMap& weights, const std::string& prefix);
+
 // The names in a foreign file that one of our tensors is made of, one below the other.
 using ForeignNames = std::function<std::vector<std::string>(const std::string& ours)>;
 
