@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "cli/app.h"
+#include "core/base/random.h"
 #include "foreign_files.h"
 #include "generate/export_checkpoint.h"
 #include "generate/load_audiolm.h"

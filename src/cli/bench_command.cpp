@@ -9,6 +9,7 @@
 #include "bench/stage_bench.h"
 #include "cli/arguments.h"
 #include "cli/plan_command.h"
+#include "cli/scale_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
@@ -62,6 +63,8 @@ int compare_processes(int64_t processes, int64_t threads, const SoundStreamBench
 }  // namespace
 
 int bench_command(const std::vector<std::string>& args) {
+  // Not a matter of time: it has words of its own.
+  if (!args.empty() && args.front() == "scale") return scale_command({args.begin() + 1, args.end()});
   if (std::find(args.begin(), args.end(), "--plan") != args.end()) return plan_command(args);
   // The first word says whose settings the rest of the line may hold.
   const bool of_codec = args.empty() || args.front().starts_with("-") || args.front() == "soundstream";
@@ -89,6 +92,7 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.example("bench soundstream --plan --config recipes/soundstream.toml");
   arguments.example("bench --plan --recipes recipes");
   arguments.example("bench generate --threads 1");
+  arguments.example("bench scale --help");
   if (!arguments.parse(args)) return 0;
   schema.check();
   if ((as_rank || processes > 0) && !of_codec) throw UsageError("--procs compares `bench soundstream` only");

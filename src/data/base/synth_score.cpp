@@ -295,6 +295,13 @@ Score compose(uint64_t seed, int64_t index, double seconds) {
   return score;
 }
 
+std::vector<int> pitch_classes(const Score& score) {
+  std::vector<int> classes;
+  for (const int step : scales()[score.scale].steps) classes.push_back((score.tonic + step) % 12);
+  std::sort(classes.begin(), classes.end());
+  return classes;
+}
+
 std::string caption_of(const Score& score, uint64_t wording) {
   const Scale& scale = scales()[score.scale];
   const std::string_view pace = score.beats_per_minute < 84    ? "slow"

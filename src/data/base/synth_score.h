@@ -41,6 +41,9 @@ struct Score {
   bool has_pitch() const;
 };
 
+// The scale's notes as pitch classes, 0 being C, in ascending order.
+std::vector<int> pitch_classes(const Score& score);
+
 Score compose(uint64_t seed, int64_t index, double seconds);
 
 // `wording` chooses among several ways to say the same.
