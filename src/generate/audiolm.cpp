@@ -16,16 +16,17 @@ void require_equal(const char* what, int64_t left, const char* left_name, int64_
           what, left_name, left, right_name, right);
 }
 
-Condition condition_for(const AudioLm& model, const AudioLmRequest& request, const StageConfig& stage,
+Condition condition_for(const AudioLm& model, const AudioLmRequest& request, StageImpl& stage,
                         bool always_masked) {
-  if (!stage.conditioned()) return {};
+  if (!stage.stage().conditioned()) return {};
   at::Tensor features = request.text_features;
   if (!features.defined()) {
     require(!request.texts.empty(), "[audiolm] these models are conditioned on text; give one");
-    require(model.text_encoder != nullptr,
-            "[audiolm] these models need the text encoder that they were trained with");
     std::vector<std::string> texts = request.texts;
     if (texts.size() == 1) texts.resize(static_cast<size_t>(request.batch), texts.front());
+    if (!stage.text_encoder.is_empty()) return stage.condition(texts, {});
+    require(model.text_encoder != nullptr,
+            "[audiolm] these models need the text encoder that they were trained with");
     features = model.text_encoder->encode(texts).embeddings;
   }
   // audiolm-pytorch's semantic and fine stages know no mask for embeddings that were made before.
@@ -33,11 +34,21 @@ Condition condition_for(const AudioLm& model, const AudioLmRequest& request, con
   return masked_condition(features);
 }
 
+template <class Is>
+bool any_stage(const AudioLm& model, Is is) {
+  return is(model.semantic->stage()) || is(model.coarse->stage()) ||
+         (!model.fine.is_empty() && is(model.fine->stage()));
+}
+
 }  // namespace
 
 bool AudioLm::conditioned() const {
-  return semantic->stage().conditioned() || coarse->stage().conditioned() ||
-         (!fine.is_empty() && fine->stage().conditioned());
+  return any_stage(*this, [](const StageConfig& stage) { return stage.conditioned(); });
+}
+
+bool AudioLm::needs_text_encoder() const {
+  return any_stage(*this,
+                   [](const StageConfig& stage) { return stage.conditioned() && !stage.text.enabled(); });
 }
 
 void AudioLm::check() const {
@@ -105,26 +116,25 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   };
 
   AudioLmResult result;
-  result.semantic =
-      generate_semantic(model.semantic, prompt_ids, semantic_length,
-                        stage_request("semantic", request.semantic,
-                                      condition_for(model, request, model.semantic->stage(), false)));
+  result.semantic = generate_semantic(
+      model.semantic, prompt_ids, semantic_length,
+      stage_request("semantic", request.semantic, condition_for(model, request, *model.semantic, false)));
 
   const int64_t coarse_quantizers = model.coarse->config().quantizers;
   const at::Tensor coarse_prompt =
       prompt_codes.defined() ? prompt_codes.narrow(2, 0, coarse_quantizers) : at::Tensor();
   result.coarse = generate_coarse(
       model.coarse, result.semantic, coarse_prompt, coarse_frames,
-      stage_request("coarse", request.coarse, condition_for(model, request, model.coarse->stage(), true)));
+      stage_request("coarse", request.coarse, condition_for(model, request, *model.coarse, true)));
 
   result.acoustic = result.coarse;
   if (!model.fine.is_empty()) {
     const int64_t fine_quantizers = model.fine->config().fine_quantizers;
     const at::Tensor fine_prompt =
         prompt_codes.defined() ? prompt_codes.narrow(2, coarse_quantizers, fine_quantizers) : at::Tensor();
-    const at::Tensor fine = generate_fine(
-        model.fine, result.coarse, fine_prompt,
-        stage_request("fine", request.fine, condition_for(model, request, model.fine->stage(), false)));
+    const at::Tensor fine =
+        generate_fine(model.fine, result.coarse, fine_prompt,
+                      stage_request("fine", request.fine, condition_for(model, request, *model.fine, false)));
     result.acoustic = at::cat({result.coarse, fine}, 2);
   }
   for (int64_t row = 0; row < request.batch; ++row) {

@@ -24,11 +24,14 @@ struct AudioLm {
   std::shared_ptr<const SemanticTokenizer>
       tokenizer;  // needed for a prompt, and to know how long a second is
   std::shared_ptr<const Codec> codec;
-  std::shared_ptr<const TextEncoder> text_encoder;  // where stages are conditioned on text
+  std::shared_ptr<const TextEncoder>
+      text_encoder;  // for stages that are conditioned on text and have none of their own
 
   // Throws an Error that names both values where sizes do not fit together.
   void check() const;
   bool conditioned() const;
+  // Whether a stage is conditioned and has no text encoder of its own.
+  bool needs_text_encoder() const;
 };
 
 struct AudioLmRequest {

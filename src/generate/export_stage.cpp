@@ -54,6 +54,7 @@ class StageExporter final : public Exporter {
   Config build(const std::string& name) {
     Config config;
     schema_of(config).apply(checkpoint_.meta.at("config").at("model"));
+    take_pieces(config.stage.text, checkpoint_.tensors, "model.text_encoder.pieces", path_);
     model_ = Model(config).ptr();
     arguments_ = fmt::format("{}({})", name, in_python(audiolm_pytorch::stage_arguments(config)));
     return config;
@@ -71,6 +72,10 @@ class StageExporter final : public Exporter {
                                                                   ? zeros.at(theirs)
                                                                   : weight(ours_.at(theirs)))});
     note("audiolm-pytorch builds this model with " + arguments_);
+    if (!static_cast<StageImpl&>(*model_).text_encoder.is_empty())
+      note(
+          "its own text encoder stays behind: audiolm-pytorch takes embeddings made by T5 or given as "
+          "text_embeds");
     if (fine_ && !fine_->positions_from_longest)
       note(
           "trained with model.positions_from_longest = false: audiolm-pytorch counts positions otherwise "

@@ -23,6 +23,7 @@ template <class Model, class Config>
 Model build(const FoundCheckpoint& found, Weights weights) {
   Config config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
+  take_pieces(config.stage.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
   Model model(config);
   model->eval();
   load_weights(*model, "", found, weights, "audiolm");
@@ -112,11 +113,11 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights) {
     model.fine = build<FineTransformer, FineConfig>(fine, weights);
     require_same("codec", fine, setting(fine, "codec_identity"), model.codec->identity());
   }
-  if (model.conditioned()) {
+  if (model.needs_text_encoder()) {
     const std::string text = paths.text.empty() ? setting(semantic, "text_from") : paths.text;
     require(!text.empty(), "[audiolm] these models are conditioned on text; give --text-encoder FILE");
     model.text_encoder = load_text_encoder(text);
-    if (model.semantic->stage().conditioned())
+    if (model.semantic->stage().conditioned() && !model.semantic->stage().text.enabled())
       require_same("text encoder", semantic, setting(semantic, "text_identity"),
                    model.text_encoder->identity());
   }

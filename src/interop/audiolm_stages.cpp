@@ -147,6 +147,7 @@ std::vector<NamedPair> stage_pairs(torch::nn::Module& stage) {
   for (const auto& item : parameters) {
     std::smatch match;
     const std::string& ours = item.key();
+    if (ours.starts_with("text_encoder.")) continue;  // upstream has none of its own
     const bool of_bias = std::regex_match(ours, match, bias);
     pairs.push_back(
         {ours, of_bias ? bias_name(match.str(1), match.str(2), fine) : stage_name(ours), item.value()});

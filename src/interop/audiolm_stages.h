@@ -20,7 +20,7 @@ FineConfig fine_config(const nlohmann::ordered_json& arguments, int64_t text_dim
 // Our name of a weight of any of the three -> theirs.
 std::string stage_name(const std::string& ours);
 
-// Every parameter, in the order of our module.
+// Every parameter that upstream has, too, in the order of our module.
 std::vector<NamedPair> stage_pairs(torch::nn::Module& stage);
 
 // Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them.

@@ -9,6 +9,7 @@ namespace melete {
 void describe(Schema& s, StageConfig& c) {
   describe(s, c.transformer);
   s.option("text_dim", c.text_dim, "width of the embeddings that condition it").at_least(1);
+  s.section("text", c.text, "its own text encoder, trained with it: for models without text_from");
   s.option("condition_drop", c.condition_drop, "share of training items that see no condition")
       .at_least(0)
       .at_most(1);
@@ -27,6 +28,21 @@ StageImpl::StageImpl(const StageConfig& config) : stage_(config) {
   const int64_t dim = config.transformer.dim;
   if ((config.conditioned() || config.unused_text_projection) && config.text_dim != dim)
     text_projection = register_module("text_projection", linear(config.text_dim, dim, false));
+  if (!config.text.enabled()) return;
+  require(
+      config.conditioned() && config.text_dim == config.text.dim,
+      "[model.text] a text encoder of width {} needs a model that is conditioned on width {}, got condition "
+      "{} and text_dim {}",
+      config.text.dim, config.text.dim, config.transformer.condition, config.text_dim);
+  text_encoder = register_module("text_encoder", SmallTextEncoder(config.text));
+}
+
+Condition StageImpl::condition(const std::vector<std::string>& texts, const at::Tensor& features,
+                               Draws* draws) {
+  if (text_encoder.is_empty() || features.defined()) return masked_condition(features);
+  if (texts.empty()) return {};
+  const TextEmbeddings made = text_encoder(texts, draws);
+  return {made.embeddings, made.mask};
 }
 
 Context StageImpl::context(const StagePass& pass) {

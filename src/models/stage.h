@@ -6,6 +6,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include "models/small_text_encoder.h"
 #include "nn/position_bias.h"
 #include "nn/transformer.h"
 
@@ -16,6 +17,7 @@ constexpr int64_t kPadding = -1;  // in token tensors: nothing here
 struct StageConfig {
   TransformerConfig transformer;
   int64_t text_dim = 768;       // width of the embeddings that condition it; 768 is T5-base
+  SmallTextEncoderConfig text;  // its own text encoder, trained with it, instead of a frozen one
   double condition_drop = 0.5;  // share of training items that see no condition, for guidance
   bool position_bias = true;
   // audiolm-pytorch has the projection of text embeddings even in models without a condition; its files need
@@ -47,10 +49,15 @@ class StageImpl : public torch::nn::Module {
   explicit StageImpl(const StageConfig& config);
 
   Context context(const StagePass& pass);
+  // What conditions it: texts through its own encoder, where it has one, else features that a frozen encoder
+  // made; nothing where neither is given.
+  Condition condition(const std::vector<std::string>& texts, const at::Tensor& features,
+                      Draws* draws = nullptr);
   const StageConfig& stage() const { return stage_; }
 
   Transformer transformer{nullptr};
   torch::nn::Linear text_projection{nullptr};  // empty when the embeddings have the transformer's width
+  SmallTextEncoder text_encoder{nullptr};      // empty when embeddings come from elsewhere
 
  private:
   StageConfig stage_;

@@ -66,14 +66,7 @@ class StageRecipe : public Recipe {
     if (needs_semantic_) settle_identity(semantic_identity_, info.semantic_identity, "semantic_from");
     if (needs_codec_) settle_identity(codec_identity_, info.codec_identity, "codec_from");
     if (tokenizers_.text) settle_identity(text_identity_, tokenizers_.text->identity(), "text_from");
-    StageConfig& stage = stage_config();
-    require(!stage.conditioned() || tokenizers_.text,
-            "[text_from] the model is conditioned on text; give a text encoder, or set model.condition none");
-    if (tokenizers_.text) {
-      require(stage.conditioned(),
-              "[model.condition] a text encoder was given, but the condition is none; try cross");
-      stage.text_dim = tokenizers_.text->dim();
-    }
+    settle_text(stage_config());
     settle_sizes(info);
   }
 
@@ -87,7 +80,7 @@ class StageRecipe : public Recipe {
     if (info.semantic_tokens == 0) info.semantic_tokens = 1024;
     if (info.codebook_size == 0) info.codebook_size = 1024;
     if (info.quantizers == 0) info.quantizers = 12;
-    if (StageConfig& stage = stage_config(); stage.conditioned() && stage.text_dim == 0) stage.text_dim = 768;
+    settle_text(stage_config());
     settle_sizes(info);
     std::vector<std::string> assumed;
     if (needs_semantic_) assumed.push_back(fmt::format("{} semantic tokens", info.semantic_tokens));
@@ -129,6 +122,26 @@ class StageRecipe : public Recipe {
   }
 
  protected:
+  // Text comes through a frozen encoder, or through one that is trained with the model.
+  void settle_text(StageConfig& stage) {
+    const bool given = tokenizers_.text || stage.text.enabled();
+    require(stage.conditioned() || !given,
+            "[model.condition] a text encoder was given, but the condition is none; try cross");
+    if (!stage.conditioned()) return;
+    if (tokenizers_.text) {
+      require(!stage.text.enabled(),
+              "[model.text.tokenizer] text_from is a text encoder already; leave one of them out");
+      stage.text_dim = tokenizers_.text->dim();
+      return;
+    }
+    require(!stage.unused_text_projection,
+            "[text_from] this model comes from audiolm-pytorch and is conditioned on text; give the text "
+            "encoder that it was trained with");
+    if (!stage.text.enabled()) stage.text.tokenizer = "bytes";
+    stage.text_dim = stage.text.dim;
+    settle_identity(text_identity_, make_text_tokenizer(stage.text)->identity(), "model.text");
+  }
+
   virtual StageConfig& stage_config() = 0;
   virtual void settle_sizes(const TokenInfo& info) = 0;
   virtual TokenInfo given_sizes() const = 0;  // what the settings say; 0: nothing
@@ -143,8 +156,9 @@ class StageRecipe : public Recipe {
       s.option("codec_from", codec_from_, "codec: a run, a checkpoint, or an imported EnCodec");
       s.option("codec_identity", codec_identity_, "whose codes these are; filled in");
     }
-    s.option("text_from", text_from_, "text encoder, for models that are conditioned on text");
-    s.option("text_identity", text_identity_, "whose embeddings these are; filled in");
+    s.option("text_from", text_from_,
+             "frozen text encoder; a model that is conditioned on text and has none trains its own");
+    s.option("text_identity", text_identity_, "whose embeddings or text tokens these are; filled in");
     describe_model(s);
     s.section("task", task_, "how it is trained");
   }

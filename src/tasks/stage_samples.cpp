@@ -26,9 +26,12 @@ std::string name_of(const Batch& batch, int64_t row, const std::string& label) {
   return fmt::format("{}_{}_{}", row, stem, label);
 }
 
-Condition condition_of(const Batch& batch, int64_t rows) {
-  return batch.text_features.defined() ? masked_condition(batch.text_features.narrow(0, 0, rows))
-                                       : Condition{};
+Condition condition_of(StageImpl& model, const Batch& batch, int64_t rows) {
+  const auto some =
+      static_cast<std::ptrdiff_t>(std::min<size_t>(static_cast<size_t>(rows), batch.texts.size()));
+  return model.condition(
+      {batch.texts.begin(), batch.texts.begin() + some},
+      batch.text_features.defined() ? batch.text_features.narrow(0, 0, rows) : at::Tensor());
 }
 
 // The first half of a row, without its padding.
@@ -53,7 +56,7 @@ class SemanticSampler : public StageSampler {
     const at::Tensor given = batch.semantic.narrow(0, 0, rows);
     RowDraws draws(seed_, "semantic", rows);
     StageRequest request;
-    request.condition = condition_of(batch, rows);
+    request.condition = condition_of(*model_, batch, rows);
     request.draws = &draws;
     const at::Tensor ids = generate_semantic(model_, first_half(given), given.size(1), request);
     for (int64_t row = 0; row < rows; ++row) {
@@ -80,7 +83,7 @@ class CoarseSampler : public StageSampler {
     const at::Tensor prompt = first_half(codes).clamp_min(0);
     RowDraws draws(seed_, "coarse", rows);
     StageRequest request;
-    request.condition = condition_of(batch, rows);
+    request.condition = condition_of(*model_, batch, rows);
     request.draws = &draws;
     const at::Tensor made = generate_coarse(model_, batch.semantic.narrow(0, 0, rows), prompt,
                                             codes.size(1) - prompt.size(1), request);
@@ -107,7 +110,7 @@ class FineSampler : public StageSampler {
     const at::Tensor coarse = codes.narrow(2, 0, model_->config().coarse_quantizers);
     RowDraws draws(seed_, "fine", rows);
     StageRequest request;
-    request.condition = condition_of(batch, rows);
+    request.condition = condition_of(*model_, batch, rows);
     request.draws = &draws;
     const at::Tensor fine = generate_fine(model_, coarse, {}, request);
     for (int64_t row = 0; row < rows; ++row) {

@@ -39,11 +39,12 @@ std::vector<Phase> StageTask::phases() {
   return {phase};
 }
 
-StageInput StageTask::input(const Batch& batch, const StepContext& context) const {
+StageInput StageTask::input(const Batch& batch, const StepContext& context) {
   StageInput result;
   result.semantic = batch.semantic;
   result.acoustic = batch.acoustic;
-  result.condition = masked_condition(batch.text_features);
+  result.condition =
+      stage().condition(batch.texts, batch.text_features, context.training ? context.draws : nullptr);
   result.forget = context.training;
   result.draws = context.draws;
   return result;

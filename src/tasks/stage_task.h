@@ -27,6 +27,8 @@ class StageTask : public Task {
  public:
   StageTask(const StageTaskConfig& config, nlohmann::ordered_json whole_config);
 
+  virtual StageImpl& stage() = 0;
+  torch::nn::Module& model() override { return stage(); }
   std::vector<Phase> phases() override;
   nlohmann::ordered_json config() const override { return whole_config_; }
   Losses validate(const Batch& batch, const StepContext& context) override;
@@ -36,7 +38,7 @@ class StageTask : public Task {
 
  protected:
   // What the model sees of a batch; the end of a sequence is learned in training and measured in validation.
-  virtual StageInput input(const Batch& batch, const StepContext& context) const;
+  virtual StageInput input(const Batch& batch, const StepContext& context);
   virtual StageLosses losses(const StageInput& input) = 0;
 
   StageTaskConfig config_;
@@ -52,7 +54,7 @@ class SemanticTask : public StageTask {
                nlohmann::ordered_json whole_config)
       : StageTask(config, std::move(whole_config)), model_(model) {}
   std::string name() const override { return "semantic"; }
-  torch::nn::Module& model() override { return *model_; }
+  StageImpl& stage() override { return *model_; }
   std::map<std::string, double> chance_levels() const override;
   SemanticTransformer& transformer() { return model_; }
 
@@ -70,7 +72,7 @@ class CoarseTask : public StageTask {
   CoarseTask(const CoarseConfig& model, const StageTaskConfig& config, nlohmann::ordered_json whole_config)
       : StageTask(config, std::move(whole_config)), model_(model) {}
   std::string name() const override { return "coarse"; }
-  torch::nn::Module& model() override { return *model_; }
+  StageImpl& stage() override { return *model_; }
   std::map<std::string, double> chance_levels() const override;
   CoarseTransformer& transformer() { return model_; }
 
@@ -86,7 +88,7 @@ class FineTask : public StageTask {
   FineTask(const FineConfig& model, const StageTaskConfig& config, nlohmann::ordered_json whole_config)
       : StageTask(config, std::move(whole_config)), model_(model) {}
   std::string name() const override { return "fine"; }
-  torch::nn::Module& model() override { return *model_; }
+  StageImpl& stage() override { return *model_; }
   std::map<std::string, double> chance_levels() const override;
   FineTransformer& transformer() { return model_; }
 

@@ -64,7 +64,7 @@ class ReplayedTask : public Base {
   const Call* call = nullptr;
 
  protected:
-  StageInput input(const Batch& batch, const StepContext& context) const override {
+  StageInput input(const Batch& batch, const StepContext& context) override {
     StageInput result = Base::input(batch, context);
     result.end = result.forget = call->wrapper_trains;
     result.keep_padding = true;
