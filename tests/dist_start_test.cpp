@@ -161,6 +161,11 @@ both slurm "SLURM_PROCID=0 SLURM_NODEID=0" "SLURM_PROCID=1 SLURM_NODEID=1"
 unset ${{!SLURM_*}}
 export WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29512
 both torchrun RANK=0 RANK=1
+# Now the second machine swallows whatever comes.
+nsenter -t $other -n ip route add blackhole 10.77.0.1/32
+begin=$SECONDS code=0
+RANK=1 MASTER_ADDR=10.77.0.2 {1} --train.dist.connect_seconds 2 > {0}/swallowed.log 2>&1 || code=$?
+echo "swallowed $code within $(( (SECONDS - begin) / 20 * 20 + 20 )) s"
 kill $other
 )",
                                                    folder_.string(), command);
@@ -176,6 +181,9 @@ kill $other
     EXPECT_EQ(difference(two_processes(), checkpoint(folder_ / by / "first/run", 6)), 0);
     EXPECT_FALSE(fs::exists(folder_ / by / "second/run")) << "the main rank alone writes";
   }
+  EXPECT_THAT(ended.output, HasSubstr("swallowed 1 within 20 s"));
+  EXPECT_THAT(read_text(folder_ / "swallowed.log"),
+              HasSubstr("rank 1 cannot reach rank 0 at 10.77.0.2:29512 within 2 s"));
 }
 
 }  // namespace
