@@ -193,6 +193,29 @@ TEST(StageExport, APackageMadeAnewIsTheSame) {
   }
 }
 
+// With weight decay upstream has two groups, matrices first: every moment must find its weight again.
+TEST(StageExport, WeightDecayMakesTwoGroups) {
+  TemporaryFolder folder;
+  for (const std::string& kind : kKinds) {
+    Checkpoint checkpoint = import_audiolm_pytorch(package_of(kind)).checkpoint;
+    checkpoint.meta.erase("foreign");
+    checkpoint.meta["config"]["task"]["optimiser"]["weight_decay"] = 0.01;
+    save_checkpoint(folder / "x.safetensors", checkpoint);
+    export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+    const auto groups = content(folder / "y.pt").at("optim").at("param_groups");
+    ASSERT_EQ(groups.size(), 2u);
+    EXPECT_EQ(groups[0].at("weight_decay"), 0.01);
+    EXPECT_EQ(groups[1].at("weight_decay"), 0);
+    EXPECT_EQ(groups[1].at("params").front(), groups[0].at("params").size());
+    const Checkpoint back = import_audiolm_pytorch(folder / "y.pt").checkpoint;
+    EXPECT_EQ(back.meta.at("config").at("task").at("optimiser").at("weight_decay"), 0.01);
+    for (const auto& [name, tensor] : checkpoint.tensors)
+      if (name.starts_with("optimiser.")) {
+        EXPECT_TRUE(at::equal(tensor, back.tensors.at(name))) << name;
+      }
+  }
+}
+
 TEST(StageImport, TrainingGoesOnAndComesBack) {
   TemporaryFolder folder;
   const std::string tokens = write_tokens(folder);
