@@ -11,7 +11,7 @@
 namespace melete {
 
 inline void expect_close(const at::Tensor& given, const at::Tensor& expected, double tolerance,
-                         const std::string& what) {
+                         const std::string& what = "") {
   ASSERT_EQ(given.sizes(), expected.sizes()) << what;
   const double scale = std::max(expected.abs().max().item<double>(), 1e-3);
   EXPECT_LT((given - expected).abs().max().item<double>(), tolerance * scale) << what;
@@ -24,7 +24,7 @@ inline at::Tensor noise(at::IntArrayRef shape, uint64_t seed) {
 // The derivative of f along a random direction, by central differences, against <gradient, direction>.
 template <class Function>
 void expect_gradient(const Function& f, const at::Tensor& at_point, uint64_t seed, double step,
-                     double tolerance, const std::string& what) {
+                     double tolerance, const std::string& what = "") {
   const at::Tensor x = at_point.detach().clone().requires_grad_();
   const at::Tensor gradient = torch::autograd::grad({f(x)}, {x})[0];
   for (uint64_t trial = 0; trial < 3; ++trial) {

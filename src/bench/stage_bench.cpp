@@ -74,11 +74,12 @@ void note_tokens(BenchRow& row, int64_t tokens) {
   row.note = fmt::format("{:.0f} tokens/s", static_cast<double>(tokens) / row.seconds);
 }
 
-void bench_generate(Bench& bench, const StageBenchConfig& c) {
-  const auto request = [](Draws& draws) {
+void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& precision) {
+  const auto request = [&](Draws& draws) {
     StageRequest result;
     result.draws = &draws;
     result.unique_consecutive = false;
+    result.bf16_weights = precision == "bf16";
     return result;
   };
   SemanticTransformer semantic(semantic_of(c));
@@ -145,7 +146,7 @@ void describe(Schema& s, StageBenchConfig& c) {
 void bench_stage(Bench& bench, const std::string& what, const StageBenchConfig& c,
                  const std::string& precision) {
   torch::manual_seed(1);
-  if (what == "generate") return bench_generate(bench, c);
+  if (what == "generate") return bench_generate(bench, c, precision);
   StageTaskConfig config;
   config.loss.unique_consecutive = false;
   if (what == "semantic") {

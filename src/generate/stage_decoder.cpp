@@ -2,14 +2,20 @@
 
 namespace melete {
 
-StageDecoder::StageDecoder(StageImpl& stage, const Condition& condition, double guidance, int64_t batch,
-                           int64_t capacity, BiasRows bias, const at::Tensor& seen, bool use_cache)
-    : stage_(stage), guidance_(guidance), batch_(batch), bias_(std::move(bias)), seen_(seen) {
+StageDecoder::StageDecoder(StageImpl& stage, const StageRequest& request, int64_t batch, int64_t capacity,
+                           BiasRows bias, const at::Tensor& seen)
+    : stage_(stage),
+      guidance_(request.sampling.guidance),
+      bf16_weights_(request.bf16_weights),
+      batch_(batch),
+      capacity_(capacity),
+      bias_(std::move(bias)),
+      seen_(seen) {
   const at::NoGradGuard no_grad;
   StagePass pass;
-  pass.condition = condition;
+  pass.condition = request.condition;
   context_ = stage.context(pass);
-  guided_ = guidance != 1 && context_.mask.defined();
+  guided_ = guidance_ != 1 && context_.mask.defined();
   if (guided_) {
     context_.values = at::cat({context_.values, context_.values});
     context_.mask = at::cat({context_.mask, at::zeros_like(context_.mask)});
@@ -17,20 +23,27 @@ StageDecoder::StageDecoder(StageImpl& stage, const Condition& condition, double 
   }
   const TransformerConfig& config = stage.stage().transformer;
   const int64_t prefix = config.condition == "prefix" ? context_.values.size(1) : 0;
-  if (use_cache) cache_.emplace(config, guided_ ? 2 * batch : batch, capacity + prefix);
+  if (request.use_cache) cache_.emplace(config, guided_ ? 2 * batch : batch, capacity + prefix);
+}
+
+// [streams, 1, dim] -> the same, by the kernels for single positions.
+at::Tensor StageDecoder::step(const at::Tensor& x, const at::Tensor& bias) {
+  if (!step_) step_.emplace(*stage_.transformer, capacity_, seen_, context_, bf16_weights_);
+  return step_->forward(x.squeeze(1), bias.squeeze(0), *cache_).unsqueeze(1);
 }
 
 at::Tensor StageDecoder::feed_all(const at::Tensor& embeddings) {
   const at::NoGradGuard no_grad;
-  const int64_t n = embeddings.size(1), to = position_ + n;
+  const int64_t n = embeddings.size(1), from = cache_ ? position_ : 0, to = position_ + n;
   at::Tensor x = embeddings;
   if (!cache_) x = past_ = past_.defined() ? at::cat({past_, embeddings}, 1) : embeddings;
-  const int64_t from = cache_ ? position_ : 0;
   if (guided_) x = at::cat({x, x});
-  const at::Tensor seen = seen_.defined() ? seen_.narrow(1, 0, to) : at::Tensor();
-  const at::Tensor y =
-      stage_.transformer(x, bias_(from, to), seen, context_, nullptr, cache_ ? &*cache_ : nullptr);
+  const at::Tensor bias = bias_(from, to);
   position_ = to;
+  if (cache_ && from > 0 && n == 1 && TransformerStep::fits(*stage_.transformer, x.size(0)))
+    return step(x, bias);
+  const at::Tensor seen = seen_.defined() ? seen_.narrow(1, 0, to) : at::Tensor();
+  const at::Tensor y = stage_.transformer(x, bias, seen, context_, nullptr, cache_ ? &*cache_ : nullptr);
   return y.narrow(1, y.size(1) - n, n);
 }
 

@@ -6,7 +6,8 @@
 #include <functional>
 #include <optional>
 
-#include "models/stage.h"
+#include "generate/stage_request.h"
+#include "nn/transformer_step.h"
 
 namespace melete {
 
@@ -16,9 +17,8 @@ class StageDecoder {
   using BiasRows = std::function<at::Tensor(int64_t from, int64_t to)>;
 
   // seen: bool [batch, capacity] or undefined: which positions may ever be looked at.
-  // use_cache: false feeds the whole past again at every step, to show that the cache changes nothing.
-  StageDecoder(StageImpl& stage, const Condition& condition, double guidance, int64_t batch, int64_t capacity,
-               BiasRows bias, const at::Tensor& seen = {}, bool use_cache = true);
+  StageDecoder(StageImpl& stage, const StageRequest& request, int64_t batch, int64_t capacity, BiasRows bias,
+               const at::Tensor& seen = {});
 
   // The next positions, embedded: [batch, n, dim] -> the transformer's outputs at the last of them
   // [streams, dim], where streams is batch, or twice that with guidance.
@@ -30,15 +30,19 @@ class StageDecoder {
   at::Tensor guide(const at::Tensor& logits) const;
 
  private:
+  at::Tensor step(const at::Tensor& x, const at::Tensor& bias);
+
   StageImpl& stage_;
   double guidance_;
   bool guided_ = false;  // a second stream without condition runs beside the first
-  int64_t batch_, position_ = 0;
+  bool bf16_weights_;
+  int64_t batch_, capacity_, position_ = 0;
   Context context_;
   BiasRows bias_;
   at::Tensor seen_;
   std::optional<TransformerCache> cache_;
-  at::Tensor past_;  // without a cache
+  std::optional<TransformerStep> step_;  // for single positions, once the cache has a beginning
+  at::Tensor past_;                      // without a cache
 };
 
 }  // namespace melete

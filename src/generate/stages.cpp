@@ -44,9 +44,8 @@ at::Tensor semantic_as_upstream(SemanticTransformer& model, const at::Tensor& pr
                                 const StageRequest& request) {
   const int64_t batch = prompt.size(0), width = prompt.size(1);
   const at::Tensor table = model->bias_table(std::max(max_length, width) + 1);
-  StageDecoder decoder(
-      *model, request.condition, request.sampling.guidance, batch, std::max(max_length, width) + 1,
-      [&](int64_t from, int64_t to) { return causal_bias(table, from, to); }, {}, request.use_cache);
+  StageDecoder decoder(*model, request, batch, std::max(max_length, width) + 1,
+                       [&](int64_t from, int64_t to) { return causal_bias(table, from, to); });
   at::Tensor ids = prompt;
   at::Tensor read_at = prompt.ne(kPadding).sum(-1);
   at::Tensor x = at::cat({repeat_start(model->start, batch), model->embed(ids)}, 1), logits;
@@ -128,8 +127,8 @@ at::Tensor generate_semantic(SemanticTransformer& model, const at::Tensor& given
   }
   const at::Tensor table = model->bias_table(capacity);
   StageDecoder decoder(
-      *model, request.condition, request.sampling.guidance, batch, capacity,
-      [&](int64_t from, int64_t to) { return causal_bias(table, from, to); }, seen, request.use_cache);
+      *model, request, batch, capacity,
+      [&](int64_t from, int64_t to) { return causal_bias(table, from, to); }, seen);
   std::vector<at::Tensor> parts = {ids};
   at::Tensor ended = at::zeros({batch}, ids.options().dtype(at::kBool));
   for (int64_t step = 0; step < steps; ++step) {
@@ -163,8 +162,8 @@ at::Tensor generate_coarse(CoarseTransformer& model, const at::Tensor& given, co
     seen = at::constant_pad_nd(semantic.ne(kPadding), {1, capacity - s - 1}, 1);
   const at::Tensor table = model->bias_table(capacity);
   StageDecoder decoder(
-      *model, request.condition, request.sampling.guidance, batch, capacity,
-      [&](int64_t from, int64_t to) { return model->bias(table, s, from, to); }, seen, request.use_cache);
+      *model, request, batch, capacity,
+      [&](int64_t from, int64_t to) { return model->bias(table, s, from, to); }, seen);
   return sample_codes(decoder, model->embed(semantic, codes), codes, model->coarse_logits, loop, request,
                       [&](const at::Tensor& next, int64_t q) { return model->embed_coarse(next, q); });
 }
@@ -182,9 +181,8 @@ at::Tensor generate_fine(FineTransformer& model, const at::Tensor& coarse, const
   const int64_t fine = frames * quantizers, capacity = c + 2 + fine;
   const auto positions = model->positions(c, fine);
   StageDecoder decoder(
-      *model, request.condition, request.sampling.guidance, batch, capacity,
-      [&](int64_t from, int64_t to) { return model->bias(positions, from, to); }, model->seen(flat, fine),
-      request.use_cache);
+      *model, request, batch, capacity,
+      [&](int64_t from, int64_t to) { return model->bias(positions, from, to); }, model->seen(flat, fine));
   const at::Tensor result =
       sample_codes(decoder, model->embed(flat, codes), codes, model->fine_logits, loop, request,
                    [&](const at::Tensor& next, int64_t q) { return model->embed_fine(next, q); });

@@ -3,28 +3,12 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
-
-#include "generate/sampling.h"
+#include "generate/stage_request.h"
 #include "models/coarse_transformer.h"
 #include "models/fine_transformer.h"
 #include "models/semantic_transformer.h"
 
 namespace melete {
-
-// What the three have in common.
-struct StageRequest {
-  SamplingConfig sampling;
-  Condition condition;
-  Draws* draws = nullptr;
-  bool unique_consecutive = true;  // runs of one semantic token count once, as in training
-  bool may_end = true;  // false: as long as asked for, for models that know only pieces of recordings
-  bool use_cache = true;
-  // audiolm-pytorch's way where it differs: prompts of unequal length read their logits at padding, padding
-  // of the semantic part is looked at, and the last fine code is taken for an end.
-  bool as_audiolm_pytorch = false;
-  std::function<void(int64_t done, int64_t of)> progress;  // tokens of a row
-};
 
 // prompt [batch, n], -1 is padding (n may be 0) -> [batch, at most max_length], -1 from the end on
 at::Tensor generate_semantic(SemanticTransformer& model, const at::Tensor& prompt, int64_t max_length,

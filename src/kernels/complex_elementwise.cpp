@@ -18,8 +18,6 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kChunk = 1 << 14;  // values of one task
 
-#define MELETE_INLINE inline __attribute__((always_inline))
-
 template <class T>
 MELETE_INLINE void mod_relu_forward(const T* re, const T* im, T* out_re, T* out_im, int64_t count,
                                     float threshold) {

@@ -3,74 +3,152 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
+#include "kernels/lanes.h"
+#include "kernels/vector_math.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
 
 namespace {
 
-constexpr int64_t kLanes = 16;
+constexpr int64_t kBlock = 2 * kLanes;  // inputs taken at once
+constexpr int kOutputs = 4;             // rows of weights that are read side by side
 
-// Dot products of one weight row with `Rows` inputs; lanes are summed at the end in a fixed order.
-template <int Rows>
-[[gnu::always_inline]] inline void dot(const float* __restrict weight, const float* __restrict x, int64_t in,
-                                       float* __restrict sums) {
-  float lanes[Rows][2][kLanes] = {};
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= in; i += 2 * kLanes)
-    for (int row = 0; row < Rows; ++row)
-      for (int half = 0; half < 2; ++half)
-        for (int64_t lane = 0; lane < kLanes; ++lane)
-          lanes[row][half][lane] += weight[i + half * kLanes + lane] * x[row * in + i + half * kLanes + lane];
-  for (int row = 0; row < Rows; ++row) {
-    float sum = 0;
-    for (int64_t lane = 0; lane < kLanes; ++lane) sum += lanes[row][0][lane] + lanes[row][1][lane];
-    for (int64_t j = i; j < in; ++j) sum += weight[j] * x[row * in + j];
-    sums[row] = sum;
+// A row of weights gives a block of them as two vectors. float32: as they stand in memory.
+struct Plain {
+  const float* row;
+  MELETE_INLINE float first(int64_t block, int64_t lane) const { return row[block * kBlock + lane]; }
+  MELETE_INLINE float second(int64_t block, int64_t lane) const {
+    return row[block * kBlock + kLanes + lane];
   }
+};
+
+// bf16: a word holds weight `lane` of a block in its low half and weight `kLanes + lane` in its high half, so
+// that both come out without moving anything between lanes. The last block is filled up with zeros.
+struct Halves {
+  const uint32_t* row;
+  MELETE_INLINE float first(int64_t block, int64_t lane) const {
+    return std::bit_cast<float>(row[block * kLanes + lane] << 16);
+  }
+  MELETE_INLINE float second(int64_t block, int64_t lane) const {
+    return std::bit_cast<float>(row[block * kLanes + lane] & 0xffff0000u);
+  }
+};
+
+struct Product {
+  const float *x, *bias;
+  float* y;
+  int64_t rows, in, out, y_step;
+  bool add;
+};
+
+// `Outputs` rows of weights times `Rows` inputs. Every sum is taken in the same order, whatever their
+// numbers: a row's result does not depend on what is computed beside it.
+template <int Rows, int Outputs, class Weights>
+MELETE_INLINE void tile(const Product& p, const Weights* weights, int64_t output, int64_t row) {
+  float sums[Rows][Outputs][2][kLanes] = {};
+  const int64_t whole = p.in / kBlock;
+  for (int64_t block = 0; block < whole; ++block)
+    for (int o = 0; o < Outputs; ++o)
+      for (int r = 0; r < Rows; ++r) {
+        const float* x = p.x + (row + r) * p.in + block * kBlock;
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+          sums[r][o][0][lane] += weights[o].first(block, lane) * x[lane];
+          sums[r][o][1][lane] += weights[o].second(block, lane) * x[kLanes + lane];
+        }
+      }
+  for (int r = 0; r < Rows; ++r)
+    for (int o = 0; o < Outputs; ++o) {
+      float sum = sum_of(sums[r][o][0]) + sum_of(sums[r][o][1]);
+      const float* x = p.x + (row + r) * p.in + whole * kBlock;
+      const int64_t rest = p.in - whole * kBlock;
+      for (int64_t i = 0; i < std::min(rest, kLanes); ++i) sum += weights[o].first(whole, i) * x[i];
+      for (int64_t i = kLanes; i < rest; ++i) sum += weights[o].second(whole, i - kLanes) * x[i];
+      if (p.bias) sum += p.bias[output + o];
+      float& y = p.y[(row + r) * p.y_step + output + o];
+      y = p.add ? y + sum : sum;
+    }
 }
 
-template <int Rows>
-[[gnu::always_inline]] inline void rows_of(const float* weight, const float* bias, const float* x, float* y,
-                                           int64_t in, int64_t out, int64_t begin, int64_t end) {
-  float sums[Rows];
-  for (int64_t o = begin; o < end; ++o) {
-    dot<Rows>(weight + o * in, x, in, sums);
-    for (int row = 0; row < Rows; ++row) y[row * out + o] = sums[row] + (bias ? bias[o] : 0.f);
+template <int Outputs, class Weights>
+MELETE_INLINE void tiles(const Product& p, const Weights* weights, int64_t output) {
+  int64_t row = 0;
+  for (; row + 2 <= p.rows; row += 2) tile<2, Outputs>(p, weights, output, row);
+  if (row < p.rows) tile<1, Outputs>(p, weights, output, row);
+}
+
+template <class Weights, class Pointer>
+MELETE_INLINE void outputs(const Product& p, Pointer values, int64_t step, int64_t begin, int64_t end) {
+  int64_t o = begin;
+  for (; o + kOutputs <= end; o += kOutputs) {
+    Weights weights[kOutputs];
+    for (int i = 0; i < kOutputs; ++i) weights[i].row = values + (o + i) * step;
+    tiles<kOutputs>(p, weights, o);
+  }
+  for (; o < end; ++o) {
+    const Weights weights[1] = {{values + o * step}};
+    tiles<1>(p, weights, o);
   }
 }
 
 MELETE_VECTOR_TARGETS
-void range(const float* weight, const float* bias, const float* x, float* y, int64_t rows, int64_t in,
-           int64_t out, int64_t begin, int64_t end) {
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4)
-    rows_of<4>(weight, bias, x + row * in, y + row * out, in, out, begin, end);
-  for (; row + 2 <= rows; row += 2)
-    rows_of<2>(weight, bias, x + row * in, y + row * out, in, out, begin, end);
-  if (row < rows) rows_of<1>(weight, bias, x + row * in, y + row * out, in, out, begin, end);
+void multiply_plain(const Product& p, const float* values, int64_t begin, int64_t end) {
+  outputs<Plain>(p, values, p.in, begin, end);
+}
+
+MELETE_VECTOR_TARGETS
+void multiply_halves(const Product& p, const uint32_t* values, int64_t begin, int64_t end) {
+  outputs<Halves>(p, values, (p.in + kBlock - 1) / kBlock * kLanes, begin, end);
+}
+
+at::Tensor pack(const at::Tensor& weight) {
+  const int64_t out = weight.size(0), blocks = (weight.size(1) + kBlock - 1) / kBlock;
+  const at::Tensor padded = at::constant_pad_nd(weight, {0, blocks * kBlock - weight.size(1)});
+  return padded.to(at::kBFloat16).view({out, blocks, 2, kLanes}).transpose(2, 3).contiguous().view(at::kInt);
 }
 
 }  // namespace
 
+RowWeights::RowWeights(const at::Tensor& weight, bool bf16)
+    : in_(weight.size(1)), out_(weight.size(0)), bf16_(bf16) {
+  const at::NoGradGuard no_grad;
+  require(weight.scalar_type() == at::kFloat && weight.device().is_cpu(),
+          "[few_rows] float32 weights on the CPU expected");
+  values_ = bf16 ? pack(weight.detach()) : weight.detach().contiguous();
+}
+
+void RowWeights::multiply(const float* x, int64_t rows, const float* bias, float* y, int64_t y_step,
+                          bool add) const {
+  require(rows <= kFewRows, "[few_rows] at most {} rows, got {}", kFewRows, rows);
+  const Product product{x, bias, y, rows, in_, out_, y_step, add};
+  const int64_t grain = std::max<int64_t>(kOutputs, (1 << 16) / in_);  // rows of weights worth a thread
+  at::parallel_for(0, (out_ + kOutputs - 1) / kOutputs, (grain + kOutputs - 1) / kOutputs,
+                   [&](int64_t first, int64_t last) {
+                     const int64_t begin = first * kOutputs, end = std::min(last * kOutputs, out_);
+                     if (bf16_)
+                       multiply_halves(product,
+                                       reinterpret_cast<const uint32_t*>(values_.data_ptr<int32_t>()), begin,
+                                       end);
+                     else
+                       multiply_plain(product, values_.data_ptr<float>(), begin, end);
+                   });
+}
+
 at::Tensor linear_few_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const at::NoGradGuard no_grad;
-  const int64_t out = weight.size(0), in = weight.size(1), rows = x.numel() / in;
-  require(x.size(-1) == in && rows <= kFewRows, "[few_rows] {} rows of {} do not fit a weight of {} x {}",
-          rows, x.size(-1), out, in);
-  const at::Tensor input = x.contiguous(), w = weight.contiguous();
+  const RowWeights weights(weight, false);
+  const int64_t rows = x.numel() / weights.inputs();
+  require(x.size(-1) == weights.inputs(), "[few_rows] inputs of width {} do not fit a weight of {} x {}",
+          x.size(-1), weights.outputs(), weights.inputs());
+  const at::Tensor input = x.contiguous();
   auto shape = x.sizes().vec();
-  shape.back() = out;
+  shape.back() = weights.outputs();
   at::Tensor result = at::empty(shape, x.options());
-  const float* from = input.data_ptr<float>();
-  const float* weights = w.data_ptr<float>();
-  const float* shift = bias.defined() ? bias.data_ptr<float>() : nullptr;
-  float* to = result.data_ptr<float>();
-  const int64_t grain = std::max<int64_t>(1, (1 << 16) / in);  // rows of weights worth a thread
-  at::parallel_for(0, out, grain, [&](int64_t begin, int64_t end) {
-    range(weights, shift, from, to, rows, in, out, begin, end);
-  });
+  weights.multiply(input.data_ptr<float>(), rows, bias.defined() ? bias.data_ptr<float>() : nullptr,
+                   result.data_ptr<float>(), weights.outputs());
   return result;
 }
 

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
+#include "kernels/vector_targets.h"
+
 namespace melete {
 
 namespace {
-
-#define MELETE_INLINE inline __attribute__((always_inline))
 
 template <int Width>
 struct Lanes {

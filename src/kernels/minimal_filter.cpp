@@ -16,8 +16,6 @@ namespace {
 
 using namespace minimal_filter;
 
-#define MELETE_INLINE inline __attribute__((always_inline))
-
 // What a plan's products cost, for whoever counts. (`melete bench`)
 c10::IValue product_flops(const Plan& plan) {
   return 6.0 * static_cast<double>(plan.tiles() * plan.points()) *

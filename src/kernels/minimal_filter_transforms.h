@@ -8,9 +8,9 @@
 
 #include <array>
 
-namespace melete::minimal_filter {
+#include "kernels/vector_targets.h"
 
-#define MELETE_INLINE inline __attribute__((always_inline))
+namespace melete::minimal_filter {
 
 // Close to 1 on both sides: the powers of the points, and with them rounding errors, stay small.
 constexpr float kA = 0.75f, kB = 1.5f;

@@ -9,3 +9,6 @@
 #else
 #define MELETE_VECTOR_TARGETS
 #endif
+
+// For what such functions call: only when inlined is it compiled for their instruction set.
+#define MELETE_INLINE inline __attribute__((always_inline))

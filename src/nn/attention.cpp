@@ -1,8 +1,11 @@
 #include "nn/attention.h"
 
+#include <torch/autograd.h>
+
 #include <limits>
 
 #include "core/autocast.h"
+#include "kernels/shared_attention.h"
 #include "nn/feed_forward.h"
 
 namespace melete {
@@ -10,6 +13,35 @@ namespace melete {
 namespace {
 
 constexpr float kUnseen = -std::numeric_limits<float>::max();
+
+struct Shared : torch::autograd::Function<Shared> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias,
+                            const at::Tensor& hidden, double scale, bool causal) {
+    const auto [mixed, weights] = shared_attention_forward({q, k, v, bias, hidden, scale, causal});
+    context->save_for_backward({q, k, v, bias, hidden, weights});
+    context->saved_data["scale"] = scale;
+    context->saved_data["causal"] = causal;
+    context->saved_data["bias"] = bias.defined() && bias.requires_grad();
+    return mixed;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    auto& data = context->saved_data;
+    const SharedAttentionInput input{
+        saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(), data["causal"].toBool()};
+    const auto result = shared_attention_backward(input, saved[5], gradients[0], data["bias"].toBool());
+    return {result.q, result.k, result.v, result.bias, {}, {}, {}};
+  }
+};
+
+// Whether the kernel for it does: float32 on the CPU, and no weights dropped.
+bool has_kernel(const at::Tensor& q, const SharedAttention& how) {
+  return q.device().is_cpu() && q.scalar_type() == at::kFloat && (how.dropout == 0 || how.draws == nullptr) &&
+         autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+}
 
 }  // namespace
 
@@ -24,6 +56,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 // Heads share their keys, so queries of all heads are rows of one product: nothing is transposed or copied.
 at::Tensor attend_shared(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const SharedAttention& how) {
+  if (has_kernel(q, how)) return Shared::apply(q, k, v, how.bias, how.hidden, how.scale, how.causal);
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
   const at::Tensor rows = q.reshape({batch, queries * heads, q.size(3)});
   const at::Tensor columns = k.transpose(1, 2);

@@ -18,8 +18,9 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 // The same for many query heads over one key and one value head.
 struct SharedAttention {
   double scale = 1;
-  at::Tensor bias;    // [queries, heads, keys] or undefined; -inf hides a key
-  at::Tensor hidden;  // bool [batch, keys] or undefined: keys that no query of that row sees
+  at::Tensor bias;      // [queries, heads, keys] or undefined; -inf hides a key
+  at::Tensor hidden;    // bool [batch, keys] or undefined: keys that no query of that row sees
+  bool causal = false;  // query i sees keys up to i + keys - queries; a bias must say the same
   double dropout = 0;
   Draws* draws = nullptr;
 };

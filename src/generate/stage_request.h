@@ -1,0 +1,26 @@
+// What is asked of one stage: how to sample, under which condition, and how to run it.
+#pragma once
+
+#include <functional>
+
+#include "generate/sampling.h"
+#include "models/stage.h"
+
+namespace melete {
+
+struct StageRequest {
+  SamplingConfig sampling;
+  Condition condition;
+  Draws* draws = nullptr;
+  bool unique_consecutive = true;  // runs of one semantic token count once, as in training
+  bool may_end = true;  // false: as long as asked for, for models that know only pieces of recordings
+  bool use_cache =
+      true;  // false: the whole past is read again for every token, to show that it changes nothing
+  bool bf16_weights = false;  // generate with weights rounded to bf16: half as much to read for a token
+  // audiolm-pytorch's way where it differs: prompts of unequal length read their logits at padding, padding
+  // of the semantic part is looked at, and the last fine code is taken for an end.
+  bool as_audiolm_pytorch = false;
+  std::function<void(int64_t done, int64_t of)> progress;  // tokens of a row
+};
+
+}  // namespace melete

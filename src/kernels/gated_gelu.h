@@ -1,0 +1,19 @@
+// value * gelu(gate) over rows [value, gate], and its gradient, each in one pass.
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace melete {
+
+// Whether these kernels take the tensor: float32 or bfloat16 on the CPU.
+bool has_gated_gelu(const at::Tensor& x);
+
+// x [..., 2 * n] -> [..., n]
+at::Tensor gated_gelu_forward(const at::Tensor& x);
+// gradient [..., n] of the result -> [..., 2 * n]
+at::Tensor gated_gelu_backward(const at::Tensor& gradient, const at::Tensor& x);
+
+// One row without tensors: row [2 * n] -> y [n]
+void gated_gelu_row(const float* row, float* y, int64_t n);
+
+}  // namespace melete

@@ -1,0 +1,43 @@
+#include "kernels/softmax_rows.h"
+
+#include <limits>
+
+#include "kernels/lanes.h"
+#include "kernels/vector_targets.h"
+
+namespace melete {
+
+namespace {
+
+constexpr float kUnseen = -std::numeric_limits<float>::max();
+
+}  // namespace
+
+MELETE_VECTOR_TARGETS
+void scores_to_weights(const ScoreRow& row, float* scores) {
+  const int64_t n = row.seen;
+  const float scale = row.scale;
+  if (row.bias)
+    for (int64_t i = 0; i < n; ++i) scores[i] = scores[i] * scale + row.bias[i];
+  else
+    for (int64_t i = 0; i < n; ++i) scores[i] *= scale;
+  if (row.hidden)
+    for (int64_t i = 0; i < n; ++i) scores[i] = row.hidden[i] ? kUnseen : scores[i];
+  softmax_in_place(scores, n);
+  for (int64_t i = n; i < row.width; ++i) scores[i] = 0;
+}
+
+MELETE_VECTOR_TARGETS
+void weights_to_scores_gradient(const ScoreRow& row, const float* weights, float* gradient,
+                                float* bias_gradient) {
+  const int64_t n = row.seen;
+  const float mean = sum_over(n, [&](int64_t i) { return weights[i] * gradient[i]; });
+  for (int64_t i = 0; i < n; ++i) gradient[i] = weights[i] * (gradient[i] - mean);
+  if (row.hidden)
+    for (int64_t i = 0; i < n; ++i) gradient[i] = row.hidden[i] ? 0 : gradient[i];
+  if (bias_gradient)
+    for (int64_t i = 0; i < n; ++i) bias_gradient[i] += gradient[i];
+  for (int64_t i = n; i < row.width; ++i) gradient[i] = 0;
+}
+
+}  // namespace melete

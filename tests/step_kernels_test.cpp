@@ -1,0 +1,213 @@
+// The kernels of transformers' steps against plain operators in double precision.
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/autocast.h"
+#include "gradient_check.h"
+#include "kernels/few_rows.h"
+#include "kernels/gated_gelu.h"
+#include "kernels/vector_math.h"
+#include "nn/activation.h"
+#include "nn/attention.h"
+#include "nn/position_bias.h"
+#include "nn/transformer_step.h"
+
+namespace melete {
+namespace {
+
+TEST(VectorMath, ExpAndErfAreExactEnough) {
+  for (double x = -86.9; x < 88; x += 0.0137) {
+    const float a = static_cast<float>(x);
+    EXPECT_NEAR(exp_of(a) / std::exp(static_cast<double>(a)), 1, 2e-7) << x;
+  }
+  for (double x = -6; x < 6; x += 0.00137) {
+    const float a = static_cast<float>(x);
+    EXPECT_NEAR(erf_of(a), std::erf(static_cast<double>(a)), 5e-7 * std::abs(std::erf(x)) + 1e-12) << x;
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(exp_of(-infinity), 0);
+  EXPECT_EQ(exp_of(infinity), infinity);
+  EXPECT_TRUE(std::isnan(exp_of(std::nanf(""))));
+  EXPECT_TRUE(std::isnan(erf_of(std::nanf(""))));
+}
+
+TEST(FewRows, ProductsOfBothPrecisions) {
+  torch::manual_seed(1);
+  for (const int64_t in : {1, 15, 16, 31, 32, 48, 1365})
+    for (const int64_t rows : {1, 2, 3, 8}) {
+      const at::Tensor weight = at::randn({13, in}), x = at::randn({rows, in}), bias = at::randn({13});
+      const at::Tensor expected =
+          at::addmm(bias.to(at::kDouble), x.to(at::kDouble), weight.to(at::kDouble).t());
+      expect_close(linear_few_rows(x, weight, bias), expected, 1e-5);
+      const RowWeights packed(weight, true);
+      at::Tensor y = at::ones({rows, 20});
+      packed.multiply(x.data_ptr<float>(), rows, nullptr, y.data_ptr<float>(), 20, true);
+      const at::Tensor rounded = weight.to(at::kBFloat16).to(at::kDouble);
+      expect_close(y.narrow(1, 0, 13), x.to(at::kDouble).mm(rounded.t()) + 1, 1e-5);
+      EXPECT_TRUE(y.narrow(1, 13, 7).eq(1).all().item<bool>()) << "what lies between rows is left alone";
+    }
+}
+
+TEST(GatedGelu, ValuesAndGradients) {
+  torch::manual_seed(2);
+  for (const int64_t n : {1, 7, 40}) {
+    const at::Tensor x = (at::randn({3, 5, 2 * n}) * 3).requires_grad_();
+    const at::Tensor wide = x.detach().to(at::kDouble).requires_grad_();
+    const auto halves = wide.chunk(2, -1);
+    const at::Tensor expected = halves[0] * at::gelu(halves[1]);
+    const at::Tensor y = gated_gelu(x);
+    expect_close(y, expected, 1e-6);
+    const at::Tensor g = at::randn({n, 5, 3}).permute({2, 1, 0});  // not contiguous: LibTorch's own is wrong
+    expect_close(torch::autograd::grad({y}, {x}, {g})[0],
+                 torch::autograd::grad({expected}, {wide}, {g.to(at::kDouble)})[0], 1e-6);
+  }
+}
+
+TEST(GatedGelu, Bfloat16RoundsOnce) {
+  torch::manual_seed(3);
+  const at::Tensor x = at::randn({4, 66}).to(at::kBFloat16);
+  const at::Tensor y = gated_gelu_forward(x);
+  ASSERT_EQ(y.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(y.equal(gated_gelu_forward(x.to(at::kFloat)).to(at::kBFloat16)));
+  const at::Tensor g = at::randn({4, 33}).to(at::kBFloat16);
+  EXPECT_TRUE(gated_gelu_backward(g, x).equal(
+      gated_gelu_backward(g.to(at::kFloat), x.to(at::kFloat)).to(at::kBFloat16)));
+  const at::Tensor broken = at::full({1, 2}, std::nan(""), at::kBFloat16);
+  EXPECT_TRUE(gated_gelu_forward(broken).isnan().all().item<bool>());
+}
+
+struct AttentionCase {
+  int64_t queries, keys;
+  bool causal, bias, hidden;
+};
+
+class SharedAttentionTest : public testing::TestWithParam<AttentionCase> {};
+
+// The kernel against LibTorch's operators on the same values in double precision.
+TEST_P(SharedAttentionTest, ValuesAndGradients) {
+  const auto [queries, keys, causal, with_bias, with_hidden] = GetParam();
+  torch::manual_seed(4);
+  const int64_t batch = 2, heads = 3, dim = 8;
+  const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape).requires_grad_(); };
+  const at::Tensor q = leaf({batch, queries, heads, dim}), pairs = leaf({batch, keys, 2 * dim});
+  SharedAttention how;
+  how.scale = 0.4;
+  how.causal = causal;
+  const at::Tensor future = at::ones({queries, keys}, at::kBool)
+                                .triu(keys - queries + 1)
+                                .unsqueeze(1)
+                                .expand({queries, heads, keys});
+  const at::Tensor bias = with_bias ? leaf({queries, heads, keys}) : at::Tensor();
+  if (with_bias)
+    how.bias = causal ? bias.masked_fill(future, -std::numeric_limits<double>::infinity()) : bias;
+  if (with_hidden) {
+    how.hidden = at::rand({batch, keys}) < 0.3;
+    how.hidden.select(1, 0).fill_(false);
+  }
+  const at::Tensor y = attend_shared(q, pairs.narrow(2, 0, dim), pairs.narrow(2, dim, dim), how);
+
+  const auto wide = [](const at::Tensor& x) { return x.detach().to(at::kDouble).requires_grad_(); };
+  const at::Tensor q2 = wide(q), pairs2 = wide(pairs), bias2 = with_bias ? wide(bias) : at::Tensor();
+  at::Tensor scores = at::einsum("bqhd,bkd->bqhk", {q2, pairs2.narrow(2, 0, dim)}) * how.scale;
+  if (with_bias) scores = scores + bias2;
+  if (with_hidden) scores = scores.masked_fill(how.hidden.view({batch, 1, 1, keys}), -1e300);
+  if (causal) scores = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
+  const at::Tensor expected =
+      at::einsum("bqhk,bkd->bqhd", {scores.softmax(-1), pairs2.narrow(2, dim, dim)}).flatten(2);
+  expect_close(y, expected, 1e-5);
+
+  const at::Tensor g = at::randn(y.sizes());
+  torch::autograd::variable_list inputs = {q, pairs}, inputs2 = {q2, pairs2};
+  if (with_bias) inputs.push_back(bias), inputs2.push_back(bias2);
+  const auto found = torch::autograd::grad({y}, inputs, {g});
+  const auto right = torch::autograd::grad({expected}, inputs2, {g.to(at::kDouble)});
+  for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], right[i], 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, SharedAttentionTest,
+    testing::Values(AttentionCase{5, 5, true, true, false}, AttentionCase{64, 64, true, true, true},
+                    AttentionCase{65, 65, true, false, false}, AttentionCase{130, 130, true, true, true},
+                    AttentionCase{70, 83, true, true, true},  // a prefix before the queries
+                    AttentionCase{1, 40, true, true, false}, AttentionCase{9, 17, false, false, true},
+                    AttentionCase{67, 3, false, true, false}));
+
+// One position after another gives what all at once give, whatever the condition, masks and batch.
+TEST(TransformerStep, EqualsTheWholeSequence) {
+  torch::manual_seed(5);
+  const at::NoGradGuard no_grad;
+  for (const char* condition : {"none", "cross", "prefix"})
+    for (const bool masked : {false, true}) {
+      TransformerConfig config;
+      config.dim = 24;
+      config.depth = 2;
+      config.heads = 3;
+      config.head_dim = 10;
+      config.condition = condition;
+      Transformer model(config);
+      for (at::Tensor& p : model->parameters()) p.add_(at::randn_like(p) * 0.1);
+      const int64_t batch = 2, n = 9, beginning = 3;
+      const at::Tensor x = at::randn({batch, n, config.dim});
+      const at::Tensor table = at::randn({n, config.heads});
+      Context context;
+      at::Tensor seen;
+      if (config.condition != "none") context.values = at::randn({batch, 4, config.dim});
+      if (masked) {
+        seen = at::rand({batch, n}) < 0.7;
+        seen.select(1, 0).fill_(true);
+        if (context.values.defined()) {
+          context.mask = at::rand({batch, 4}) < 0.5;
+          context.mask.select(1, 0).fill_(true);
+        }
+      }
+      const at::Tensor expected = model(x, causal_bias(table, 0, n), seen, context);
+      TransformerCache cache(config, batch, n + (config.condition == "prefix" ? 4 : 0));
+      const at::Tensor first = seen.defined() ? seen.narrow(1, 0, beginning) : seen;
+      model(x.narrow(1, 0, beginning), causal_bias(table, 0, beginning), first, context, nullptr, &cache);
+      ASSERT_TRUE(TransformerStep::fits(*model, batch));
+      TransformerStep step(*model, n, seen, context, false);
+      for (int64_t i = beginning; i < n; ++i)
+        expect_close(step.forward(x.select(1, i), causal_bias(table, i, i + 1).squeeze(0), cache),
+                     expected.select(1, i), 1e-5);
+    }
+}
+
+TEST(TransformerStep, Bfloat16WeightsAreThoseOfARoundedModel) {
+  torch::manual_seed(6);
+  const at::NoGradGuard no_grad;
+  TransformerConfig config;
+  config.dim = 40;
+  config.depth = 2;
+  config.heads = 2;
+  config.head_dim = 16;
+  Transformer model(config);
+  const at::Tensor x = at::randn({1, 4, config.dim}), table = at::randn({4, config.heads});
+  TransformerCache cache(config, 1, 4);
+  for (at::Tensor& p : model->parameters())
+    if (p.dim() == 2) p.copy_(p.to(at::kBFloat16));
+  const at::Tensor expected = model(x, causal_bias(table, 0, 4), {}, {});
+  model(x.narrow(1, 0, 3), causal_bias(table, 0, 3), {}, {}, nullptr, &cache);
+  TransformerStep step(*model, 4, {}, {}, true);
+  expect_close(step.forward(x.select(1, 3), causal_bias(table, 3, 4).squeeze(0), cache),
+               expected.select(1, 3), 1e-5);
+}
+
+TEST(TransformerStep, LeavesOtherArithmeticToTheModel) {
+  TransformerConfig config;
+  config.dim = 8;
+  config.depth = 1;
+  config.heads = 1;
+  config.head_dim = 8;
+  Transformer model(config);
+  EXPECT_TRUE(TransformerStep::fits(*model, kFewRows));
+  EXPECT_FALSE(TransformerStep::fits(*model, kFewRows + 1));
+  const AutocastScope autocast(at::kCPU, true);
+  EXPECT_FALSE(TransformerStep::fits(*model, 1));
+}
+
+}  // namespace
+}  // namespace melete
