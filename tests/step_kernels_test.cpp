@@ -91,7 +91,7 @@ class SharedAttentionTest : public testing::TestWithParam<AttentionCase> {};
 TEST_P(SharedAttentionTest, ValuesAndGradients) {
   const auto [queries, keys, causal, with_bias, with_hidden] = GetParam();
   torch::manual_seed(4);
-  const int64_t batch = 2, heads = 3, dim = 8;
+  const int64_t batch = 2, heads = 3, dim = 64;
   const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape).requires_grad_(); };
   const at::Tensor q = leaf({batch, queries, heads, dim}), pairs = leaf({batch, keys, 2 * dim});
   SharedAttention how;
@@ -189,8 +189,8 @@ TEST(TransformerStep, Bfloat16WeightsAreThoseOfARoundedModel) {
   TransformerCache cache(config, 1, 4);
   for (at::Tensor& p : model->parameters())
     if (p.dim() == 2) p.copy_(p.to(at::kBFloat16));
-  const at::Tensor expected = model(x, causal_bias(table, 0, 4), {}, {});
-  model(x.narrow(1, 0, 3), causal_bias(table, 0, 3), {}, {}, nullptr, &cache);
+  const at::Tensor expected = model->forward(x, causal_bias(table, 0, 4), {}, {});
+  model->forward(x.narrow(1, 0, 3), causal_bias(table, 0, 3), {}, {}, nullptr, &cache);
   TransformerStep step(*model, 4, {}, {}, true);
   expect_close(step.forward(x.select(1, 3), causal_bias(table, 3, 4).squeeze(0), cache),
                expected.select(1, 3), 1e-5);

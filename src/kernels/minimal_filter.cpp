@@ -8,6 +8,7 @@
 
 #include "kernels/minimal_filter_kernels.h"
 #include "kernels/minimal_filter_tiles.h"
+#include "kernels/panel_product.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -183,7 +184,7 @@ int64_t block_tiles(const Plan& plan, int64_t at_most) {
   const int64_t weight_bytes = plan.points() * plan.depth() * plan.columns() * 12;
   const int64_t fitting = kBytes / (plan.points() * 8 * (plan.depth() + plan.columns()));
   const int64_t tiles = std::min(weight_bytes > kWeightBytes ? std::max(fitting, kFewest) : fitting, at_most);
-  return (std::max<int64_t>(tiles, 1) + kRows - 1) / kRows * kRows;
+  return round_up(std::max<int64_t>(tiles, 1), kPanelRows);
 }
 
 MELETE_VECTOR_TARGETS void add(const float* a, const float* b, float sign, float* sum, int64_t count) {
@@ -212,14 +213,14 @@ void convolve(const Plan& plan, const Planes& input, const at::Tensor& weight, b
     for (int64_t block = first; block < last; ++block) {
       const int64_t tile = block * rows, count = std::min(rows, plan.tiles() - tile);
       transform_input(plan, input, tile, count, rows, x);
-      const int64_t padded = (count + kRows - 1) / kRows * kRows;
+      const int64_t padded = round_up(count, kPanelRows);
       for (int64_t point = 0; point < points; ++point) {
         const float *re = x + point * 2 * rows * depth_step, *im = re + rows * depth_step;
         float *out_re = y + point * 2 * rows * columns_step, *out_im = out_re + rows * columns_step;
         const float* weights = filter + point * 3 * depth * columns;
         const auto product = [&](const float* left, int64_t combination, const float* start, float* to) {
-          kernels().product(left, depth_step, weights + combination * depth * columns, start, to,
-                            columns_step, padded, depth, columns);
+          panel_products().product(left, depth_step, weights + combination * depth * columns, start, to,
+                                   columns_step, padded, depth, columns);
         };
         add(re, im, 1, sum, padded * depth_step);
         product(sum, 0, nullptr, both);
@@ -299,7 +300,7 @@ at::Tensor minimal_filter_weight_gradient(const ComplexPair& gradient, const Com
   float *xs = inputs.data_ptr<float>(), *gs = outputs.data_ptr<float>(), *total = sums.data_ptr<float>();
   for (int64_t tile = 0; tile < plan.tiles(); tile += rows) {
     const int64_t count = std::min(rows, plan.tiles() - tile);
-    at::parallel_for(0, count, kRows, [&](int64_t first, int64_t last) {
+    at::parallel_for(0, count, kPanelRows, [&](int64_t first, int64_t last) {
       transform_input(plan, input, tile + first, last - first, rows, xs + first * depth_step);
       transform_gradient(plan, output, tile + first, last - first, rows, gs + first * columns_step);
     });
@@ -310,9 +311,9 @@ at::Tensor minimal_filter_weight_gradient(const ComplexPair& gradient, const Com
         const float *re = xs + point * 2 * rows * depth_step, *im = re + rows * depth_step;
         const float *g_re = gs + point * 2 * rows * columns_step, *g_im = g_re + rows * columns_step;
         const auto product = [&](const float* a, const float* b, int64_t combination) {
-          kernels().transposed_product(a, depth_step, b, columns_step,
-                                       total + (point * 3 + combination) * size, tile > 0, count, depth,
-                                       columns);
+          panel_products().transposed_product(a, depth_step, b, columns_step,
+                                              total + (point * 3 + combination) * size, tile > 0, count,
+                                              depth, columns);
         };
         // Products of the gradient with the conjugate of the input; the first one belongs to both parts.
         add(re, im, -1, left.data(), count * depth_step);

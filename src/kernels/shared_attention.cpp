@@ -3,7 +3,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "core/base/error.h"
+#include "kernels/panel_product.h"
 #include "kernels/softmax_rows.h"
 
 namespace melete {
@@ -12,134 +15,202 @@ namespace {
 
 constexpr int64_t kQueries = 64;  // of a block
 
-class Blocks {
+// from [count, width] with rows `step` apart -> [width / kPanel, count, kPanel]
+void to_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
+  for (int64_t panel = 0; panel < width; panel += kPanel)
+    for (int64_t row = 0; row < count; ++row, to += kPanel)
+      std::copy_n(from + row * step + panel, kPanel, to);
+}
+
+// The same of the transpose: [ceil(count / kPanel), width, kPanel], filled up with zeros
+void to_transposed_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
+  for (int64_t panel = 0; panel < count; panel += kPanel)
+    for (int64_t i = 0; i < width; ++i, to += kPanel)
+      for (int64_t lane = 0; lane < kPanel; ++lane)
+        to[lane] = panel + lane < count ? from[(panel + lane) * step + i] : 0.f;
+}
+
+// Keys or values of every item as both products need them.
+struct Panels {
+  Panels(const at::Tensor& source, bool plain, bool transposed) {
+    const int64_t batch = source.size(0), count = source.size(1), width = source.size(2);
+    if (plain) by_column = at::empty({batch, width / kPanel, count, kPanel}, source.options());
+    if (transposed)
+      by_row = at::empty({batch, round_up(count, kPanel) / kPanel, width, kPanel}, source.options());
+    at::parallel_for(0, batch, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t item = begin; item < end; ++item) {
+        const float* from = source.data_ptr<float>() + item * source.stride(0);
+        if (plain) to_panels(from, source.stride(1), count, width, of(by_column, item));
+        if (transposed) to_transposed_panels(from, source.stride(1), count, width, of(by_row, item));
+      }
+    });
+  }
+  static float* of(const at::Tensor& panels, int64_t item) {
+    return panels.data_ptr<float>() + item * panels.stride(0);
+  }
+
+  at::Tensor by_column;  // [batch, width / kPanel, count, kPanel]
+  at::Tensor by_row;     // [batch, count / kPanel, width, kPanel]
+};
+
+// Rows of all heads of a range of queries.
+struct Block {
+  int64_t first, queries;  // queries
+  int64_t row, rows;       // rows of scores: query * heads + head
+  int64_t keys;            // that the last query sees
+};
+
+class Attention {
  public:
-  explicit Blocks(const SharedAttentionInput& in)
-      : in_(in),
-        batch_(in.q.size(0)),
-        queries_(in.q.size(1)),
-        heads_(in.q.size(2)),
-        dim_(in.q.size(3)),
-        keys_(in.k.size(1)),
+  explicit Attention(const SharedAttentionInput& in)
+      : batch(in.q.size(0)),
+        queries(in.q.size(1)),
+        heads(in.q.size(2)),
+        dim(in.q.size(3)),
+        keys(in.k.size(1)),
+        // Room after the last key: transposed products take keys by kTransposedRows, from any of them on.
+        step(round_up(keys + kTransposedRows, kPanel)),
+        causal_(in.causal),
+        scale_(static_cast<float>(in.scale)),
         bias_(in.bias.defined() && in.bias.stride(2) != 1 ? in.bias.contiguous() : in.bias),
-        hidden_(in.hidden.defined() ? in.hidden.contiguous() : in.hidden),
-        rows_(in.q.reshape({batch_, queries_ * heads_, dim_})) {}
+        hidden_(in.hidden.defined() ? in.hidden.contiguous() : in.hidden) {}
 
-  int64_t batch() const { return batch_; }
-  int64_t keys() const { return keys_; }
-  int64_t all_rows() const { return queries_ * heads_; }
-  const at::Tensor& rows() const { return rows_; }
+  int64_t seen(int64_t query) const {
+    return causal_ ? std::clamp<int64_t>(query + 1 + keys - queries, 1, keys) : keys;
+  }
 
-  // work(first query, number of queries, keys that the last of them sees), for every block
   template <class Work>
-  void each(Work work) const {
-    const int64_t blocks = (queries_ + kQueries - 1) / kQueries;
+  void each_block(Work work) const {
+    const int64_t blocks = (queries + kQueries - 1) / kQueries;
     at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-      const at::NoGradGuard no_grad;  // of this thread
       for (int64_t task = begin; task < end; ++task) {
         // Long and short blocks in turn, so that threads have equal shares.
-        const int64_t block = task % 2 == 0 ? task / 2 : blocks - 1 - task / 2;
-        const int64_t first = block * kQueries, count = std::min(kQueries, queries_ - first);
-        work(first, count, seen(first + count - 1));
+        const int64_t first = (task % 2 == 0 ? task / 2 : blocks - 1 - task / 2) * kQueries;
+        const int64_t count = std::min(kQueries, queries - first);
+        work(Block{first, count, first * heads, count * heads, seen(first + count - 1)});
       }
     });
   }
 
-  int64_t seen(int64_t query) const {
-    return in_.causal ? std::min(keys_, query + 1 + keys_ - queries_) : keys_;
-  }
-  at::Tensor of_block(const at::Tensor& by_row, int64_t item, int64_t first, int64_t count) const {
-    return by_row.select(0, item).narrow(0, first * heads_, count * heads_);
-  }
-
-  // work(row of scores, its index below the block, index in [queries, heads])
+  // work(how to treat a row of scores, its number in the item)
   template <class Work>
-  void each_row(int64_t item, int64_t first, int64_t count, int64_t width, Work work) const {
+  void each_row(int64_t item, const Block& block, Work work) const {
     ScoreRow row;
-    row.width = width;
-    row.scale = static_cast<float>(in_.scale);
+    row.width = round_up(block.keys, kPanel);
+    row.scale = scale_;
     if (hidden_.defined())
-      row.hidden = reinterpret_cast<const uint8_t*>(hidden_.data_ptr<bool>()) + item * keys_;
-    for (int64_t i = 0; i < count * heads_; ++i) {
-      const int64_t query = first + i / heads_, head = i % heads_;
+      row.hidden = reinterpret_cast<const uint8_t*>(hidden_.data_ptr<bool>()) + item * keys;
+    for (int64_t i = block.row; i < block.row + block.rows; ++i) {
+      const int64_t query = i / heads, head = i % heads;
       row.seen = seen(query);
       if (bias_.defined())
         row.bias = bias_.data_ptr<float>() + query * bias_.stride(0) + head * bias_.stride(1);
-      work(row, i, query * heads_ + head);
+      work(row, i);
     }
   }
 
+  // Rows of an item times keys' or values' rows: [rows, dim] -> [rows, keys of the block].
+  void rows_by_keys(const float* rows, const at::Tensor& by_row, int64_t item, const Block& block,
+                    float* scores) const {
+    panel_product(rows + block.row * dim, dim, Panels::of(by_row, item), scores + block.row * step, step,
+                  block.rows, dim, round_up(block.keys, kPanel));
+  }
+  // Scores times keys or values: [rows, keys of the block] -> [rows, dim].
+  void scores_by_keys(const float* scores, const at::Tensor& by_column, int64_t item, const Block& block,
+                      float* rows) const {
+    for (int64_t panel = 0; panel < dim; panel += kPanel)
+      panel_product(scores + block.row * step, step, Panels::of(by_column, item) + panel * keys,
+                    rows + block.row * dim + panel, dim, block.rows, block.keys, kPanel);
+  }
+
+  const int64_t batch, queries, heads, dim, keys;
+  const int64_t step;  // from one row of scores to the next
+
  private:
-  const SharedAttentionInput& in_;
-  int64_t batch_, queries_, heads_, dim_, keys_;
-  at::Tensor bias_, hidden_, rows_;
+  bool causal_;
+  float scale_;
+  at::Tensor bias_, hidden_;
 };
+
+float* of_item(const at::Tensor& tensor, int64_t item) {
+  return tensor.data_ptr<float>() + item * tensor.stride(0);
+}
+
+at::Tensor with_plain_rows(const at::Tensor& x) {
+  return x.stride(2) == 1 ? x : x.contiguous();
+}
 
 }  // namespace
 
+bool has_shared_attention(const at::Tensor& q) {
+  return q.device().is_cpu() && q.scalar_type() == at::kFloat && q.size(3) % kPanel == 0;
+}
+
 SharedAttentionOutput shared_attention_forward(const SharedAttentionInput& in) {
-  const Blocks blocks(in);
-  const at::Tensor weights = at::empty({blocks.batch(), blocks.all_rows(), blocks.keys()}, in.q.options());
-  const at::Tensor mixed = at::empty(blocks.rows().sizes(), in.q.options());
-  blocks.each([&](int64_t first, int64_t count, int64_t keys) {
-    for (int64_t item = 0; item < blocks.batch(); ++item) {
-      at::Tensor block = blocks.of_block(weights, item, first, count).narrow(1, 0, keys);
-      at::mm_out(block, blocks.of_block(blocks.rows(), item, first, count),
-                 in.k.select(0, item).narrow(0, 0, keys).t());
-      float* scores = block.data_ptr<float>();
-      blocks.each_row(item, first, count, keys, [&](const ScoreRow& row, int64_t i, int64_t) {
-        scores_to_weights(row, scores + i * block.stride(0));
-      });
-      at::Tensor result = blocks.of_block(mixed, item, first, count);
-      at::mm_out(result, block, in.v.select(0, item).narrow(0, 0, keys));
+  const Attention a(in);
+  const at::Tensor q = in.q.contiguous();
+  const Panels k(with_plain_rows(in.k), false, true), v(with_plain_rows(in.v), true, false);
+  const at::Tensor weights = at::empty({a.batch, a.queries * a.heads, a.step}, q.options());
+  const at::Tensor mixed = at::empty({a.batch, a.queries, a.heads * a.dim}, q.options());
+  a.each_block([&](const Block& block) {
+    for (int64_t item = 0; item < a.batch; ++item) {
+      float* scores = of_item(weights, item);
+      a.rows_by_keys(of_item(q, item), k.by_row, item, block, scores);
+      a.each_row(item, block,
+                 [&](const ScoreRow& row, int64_t i) { scores_to_weights(row, scores + i * a.step); });
+      a.scores_by_keys(scores, v.by_column, item, block, of_item(mixed, item));
     }
   });
-  return {mixed.view({in.q.size(0), in.q.size(1), in.q.size(2) * in.q.size(3)}), weights};
+  return {mixed, weights};
 }
 
 SharedAttentionGradient shared_attention_backward(const SharedAttentionInput& in, const at::Tensor& weights,
                                                   const at::Tensor& gradient, bool bias_gradient) {
-  const Blocks blocks(in);
-  const at::Tensor above = gradient.reshape(blocks.rows().sizes());
+  const Attention a(in);
+  const at::Tensor q = in.q.contiguous(), above = gradient.contiguous();
+  const Panels k(with_plain_rows(in.k), true, false), v(with_plain_rows(in.v), false, true);
   const at::Tensor scores = at::empty_like(weights);  // their gradient
-  const at::Tensor q = at::empty(blocks.rows().sizes(), in.q.options());
   SharedAttentionGradient result;
-  result.k = at::empty(in.k.sizes(), in.k.options());
-  result.v = at::empty(in.v.sizes(), in.v.options());
-  if (bias_gradient) result.bias = at::zeros({in.q.size(1), in.q.size(2), blocks.keys()}, in.q.options());
+  result.q = at::empty(q.sizes(), q.options());
+  result.k = at::empty(in.k.sizes(), q.options());
+  result.v = at::empty(in.v.sizes(), q.options());
+  if (bias_gradient) result.bias = at::zeros({a.queries, a.heads, a.keys}, q.options());
 
-  blocks.each([&](int64_t first, int64_t count, int64_t keys) {
-    for (int64_t item = 0; item < blocks.batch(); ++item) {
-      const at::Tensor seen = blocks.of_block(weights, item, first, count).narrow(1, 0, keys);
-      at::Tensor block = blocks.of_block(scores, item, first, count).narrow(1, 0, keys);
-      at::mm_out(block, blocks.of_block(above, item, first, count),
-                 in.v.select(0, item).narrow(0, 0, keys).t());
-      blocks.each_row(item, first, count, keys, [&](const ScoreRow& row, int64_t i, int64_t index) {
-        weights_to_scores_gradient(
-            row, seen.data_ptr<float>() + i * seen.stride(0), block.data_ptr<float>() + i * block.stride(0),
-            bias_gradient ? result.bias.data_ptr<float>() + index * blocks.keys() : nullptr);
+  a.each_block([&](const Block& block) {
+    for (int64_t item = 0; item < a.batch; ++item) {
+      float* g = of_item(scores, item);
+      a.rows_by_keys(of_item(above, item), v.by_row, item, block, g);
+      a.each_row(item, block, [&](const ScoreRow& row, int64_t i) {
+        weights_to_scores_gradient(row, of_item(weights, item) + i * a.step, g + i * a.step,
+                                   bias_gradient ? result.bias.data_ptr<float>() + i * a.keys : nullptr);
       });
-      at::Tensor to = blocks.of_block(q, item, first, count);
-      at::mm_out(to, block, in.k.select(0, item).narrow(0, 0, keys)).mul_(in.scale);
+      a.scores_by_keys(g, k.by_column, item, block, of_item(result.q, item));
     }
   });
-  // Keys and values collect from every query that sees them. The keys that a block of queries sees first are
-  // seen by it and all later ones, so no two tasks write to the same key.
-  blocks.each([&](int64_t first, int64_t, int64_t keys) {
-    const int64_t from = first == 0 ? 0 : blocks.seen(first - 1), count = keys - from;
+  // Keys and values collect from every query that sees them. The keys that a block of queries is the first to
+  // see are seen by it and all later ones, so no two tasks write to the same key.
+  const auto transposed = panel_products().transposed_product;
+  a.each_block([&](const Block& block) {
+    const int64_t from = block.first == 0 ? 0 : a.seen(block.first - 1), count = block.keys - from;
+    const int64_t padded = round_up(count, kTransposedRows), rows = a.queries * a.heads - block.row;
     if (count == 0) return;
-    const int64_t queries = in.q.size(1) - first;
-    for (int64_t item = 0; item < blocks.batch(); ++item) {
-      const auto collect = [&](const at::Tensor& by_row, const at::Tensor& what, const at::Tensor& into) {
-        at::Tensor to = into.select(0, item).narrow(0, from, count);
-        return at::mm_out(to, blocks.of_block(by_row, item, first, queries).narrow(1, from, count).t(),
-                          blocks.of_block(what, item, first, queries));
-      };
-      collect(scores, blocks.rows(), result.k).mul_(in.scale);
-      collect(weights, above, result.v);
+    std::vector<float> sums(static_cast<size_t>(padded * a.dim));
+    const auto collect = [&](const at::Tensor& by_row, const at::Tensor& what, int64_t item,
+                             const at::Tensor& into) {
+      transposed(of_item(by_row, item) + block.row * a.step + from, a.step,
+                 of_item(what, item) + block.row * a.dim, a.dim, sums.data(), false, rows, padded, a.dim);
+      float* to = of_item(into, item) + from * a.dim;
+      for (int64_t panel = 0; panel < a.dim; panel += kPanel)
+        for (int64_t key = 0; key < count; ++key)
+          std::copy_n(sums.data() + panel * padded + key * kPanel, kPanel, to + key * a.dim + panel);
+    };
+    for (int64_t item = 0; item < a.batch; ++item) {
+      collect(scores, q, item, result.k);
+      collect(weights, above, item, result.v);
     }
   });
-  result.q = q.view(in.q.sizes());
+  result.q.mul_(in.scale);
+  result.k.mul_(in.scale);
   return result;
 }
 

@@ -6,6 +6,9 @@
 
 namespace melete {
 
+// Whether it takes these queries: float32 on the CPU, and heads of a width in multiples of 32.
+bool has_shared_attention(const at::Tensor& q);
+
 struct SharedAttentionInput {
   at::Tensor q;       // [batch, queries, heads, dim]
   at::Tensor k, v;    // [batch, keys, dim]
@@ -17,7 +20,7 @@ struct SharedAttentionInput {
 
 struct SharedAttentionOutput {
   at::Tensor mixed;    // [batch, queries, heads * dim]
-  at::Tensor weights;  // [batch, queries * heads, keys]; a causal one is not filled after what a block sees
+  at::Tensor weights;  // [batch, queries * heads, keys and room]: for the gradient, not filled where unseen
 };
 SharedAttentionOutput shared_attention_forward(const SharedAttentionInput& input);
 

@@ -16,13 +16,14 @@ constexpr float kUnseen = -std::numeric_limits<float>::max();
 
 struct Shared : torch::autograd::Function<Shared> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v, const at::Tensor& bias,
-                            const at::Tensor& hidden, double scale, bool causal) {
-    const auto [mixed, weights] = shared_attention_forward({q, k, v, bias, hidden, scale, causal});
-    context->save_for_backward({q, k, v, bias, hidden, weights});
-    context->saved_data["scale"] = scale;
-    context->saved_data["causal"] = causal;
-    context->saved_data["bias"] = bias.defined() && bias.requires_grad();
+                            const at::Tensor& k, const at::Tensor& v, const c10::optional<at::Tensor>& bias,
+                            const SharedAttention& how) {
+    const auto [mixed, weights] =
+        shared_attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal});
+    context->save_for_backward({q, k, v, how.bias, how.hidden, weights});
+    context->saved_data["scale"] = how.scale;
+    context->saved_data["causal"] = how.causal;
+    context->saved_data["learned_bias"] = bias.has_value() && bias->requires_grad();
     return mixed;
   }
 
@@ -30,17 +31,16 @@ struct Shared : torch::autograd::Function<Shared> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
-    const SharedAttentionInput input{
-        saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(), data["causal"].toBool()};
-    const auto result = shared_attention_backward(input, saved[5], gradients[0], data["bias"].toBool());
-    return {result.q, result.k, result.v, result.bias, {}, {}, {}};
+    const auto result = shared_attention_backward(
+        {saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(), data["causal"].toBool()},
+        saved[5], gradients[0], data["learned_bias"].toBool());
+    return {result.q, result.k, result.v, result.bias, {}};
   }
 };
 
-// Whether the kernel for it does: float32 on the CPU, and no weights dropped.
 bool has_kernel(const at::Tensor& q, const SharedAttention& how) {
-  return q.device().is_cpu() && q.scalar_type() == at::kFloat && (how.dropout == 0 || how.draws == nullptr) &&
-         autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+  const bool drops = how.dropout > 0 && how.draws != nullptr;
+  return has_shared_attention(q) && !drops && autocast_type(at::kCPU, at::kFloat) == at::kFloat;
 }
 
 }  // namespace
@@ -56,7 +56,10 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 // Heads share their keys, so queries of all heads are rows of one product: nothing is transposed or copied.
 at::Tensor attend_shared(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const SharedAttention& how) {
-  if (has_kernel(q, how)) return Shared::apply(q, k, v, how.bias, how.hidden, how.scale, how.causal);
+  if (has_kernel(q, how)) {
+    const auto bias = how.bias.defined() ? c10::optional<at::Tensor>(how.bias) : c10::nullopt;
+    return Shared::apply(q, k, v, bias, how);
+  }
   const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
   const at::Tensor rows = q.reshape({batch, queries * heads, q.size(3)});
   const at::Tensor columns = k.transpose(1, 2);
