@@ -418,6 +418,33 @@ TEST(TrainingDisplay, OneAlignedLineAStepWithin160Columns) {
   std::fclose(file);
 }
 
+TEST(TrainingDisplay, ColumnsWithoutRoomAreNamed) {
+  std::FILE* file = std::tmpfile();
+  TrainingDisplay display(file);
+  StepReport report = report_of(1);
+  for (const char* more : {"a", "b", "c", "d", "e", "f"})
+    report.losses.emplace_back(fmt::format("another.loss_{}", more), 0.5);
+  report.gradient_norms.emplace_back("third", 1.0);
+  report.learning_rates[1].second = 1e-4;
+  display.step(report);
+  const std::string text = contents(file);
+  std::istringstream lines(text);
+  size_t steps = 0;
+  std::string named;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(display_width(line), 160u) << line;
+    if (line.starts_with("only in metrics.jsonl")) named = line;
+    if (line.find("/100000") != std::string::npos) ++steps;
+    if (steps > 0) {
+      EXPECT_THAT(line, AllOf(HasSubstr("12.346"), HasSubstr("22h33m")));
+    }
+  }
+  EXPECT_EQ(steps, 1u) << "one line, not two";
+  EXPECT_THAT(named, AllOf(HasSubstr("|third| z"), HasSubstr("rate discriminator"),
+                           Not(HasSubstr("|generator| z")), Not(HasSubstr("generator.total"))));
+  std::fclose(file);
+}
+
 TEST(TrainingDisplay, TellsEverythingElse) {
   std::FILE* file = std::tmpfile();
   {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t window = 128;        // as many values as a z-score looks back
 constexpr size_t enough_values = 16;  // fewer say nothing about what is usual
-constexpr size_t line_width = 160;
+constexpr size_t widest_line = 160;   // in a file; on a terminal as wide as that is
+constexpr size_t narrowest_line = 80;
 constexpr size_t narrowest_column = 7;  // "1.2e-05"
 constexpr size_t widest_title = 28;
 constexpr int64_t header_every_lines = 40;
@@ -199,7 +200,7 @@ bool TrainingDisplay::add_columns(const Cells& cells) {
     const auto found =
         std::find_if(columns_.begin(), columns_.end(), [&](const auto& c) { return c.name == name; });
     if (found == columns_.end()) {
-      columns_.insert(columns_.begin() + static_cast<std::ptrdiff_t>(place), {name, name, text.size()});
+      columns_.insert(columns_.begin() + static_cast<std::ptrdiff_t>(place), {name, name, text.size(), true});
       ++place;
       changed = true;
     } else {
@@ -211,54 +212,80 @@ bool TrainingDisplay::add_columns(const Cells& cells) {
   return changed;
 }
 
-// Titles as long as 160 columns allow, cut part by part, and never two alike.
-void TrainingDisplay::lay_out() {
-  for (size_t limit = widest_title; limit >= narrowest_column; --limit) {
-    size_t total = 0;
-    std::set<std::string> used;
-    for (Column& column : columns_) {
-      column.title = shortened_name(column.name, std::max(limit, column.width));
-      for (char digit = '2'; !used.insert(column.title).second && digit <= '9'; ++digit) {
-        column.title.resize(std::min(column.title.size(), narrowest_column - 1));
-        column.title += digit;
-      }
-      column.width = std::max({column.width, std::min(column.name.size(), narrowest_column)});
-      total += std::max(column.width, column.title.size()) + 1;
+size_t TrainingDisplay::line_width() const {
+  return terminal_ ? std::max(narrowest_line, static_cast<size_t>(terminal_width(stream_)) - 1) : widest_line;
+}
+
+size_t TrainingDisplay::set_titles(size_t limit) {
+  size_t total = 0;
+  std::set<std::string> used;
+  for (Column& column : columns_) {
+    column.title = shortened_name(column.name, std::max(limit, column.width));
+    for (char digit = '2'; !used.insert(column.title).second && digit <= '9'; ++digit) {
+      column.title.resize(std::min(column.title.size(), narrowest_column - 1));
+      column.title += digit;
     }
-    if (total <= line_width + 1) return;
+    column.width = std::max({column.width, std::min(column.name.size(), narrowest_column)});
+    if (column.shown) total += column.room() + 1;
   }
+  return total == 0 ? 0 : total - 1;
 }
 
 namespace {
 
-// One line, or several when there are more columns than fit; continued lines are indented.
+// What is left out first where a line has no room for all: norms but the first, rates, then the last losses.
+// 0: never.
+int importance_rank(const std::string& name, bool first_norm) {
+  for (const char* kept : {"step", "ms", "wait", "item/s", "left"})
+    if (name == kept) return 0;
+  if (name.starts_with("|")) return first_norm ? 1 : 3;
+  return name.starts_with("rate") ? 2 : 1;
+}
+
+}  // namespace
+
+// One line a step: titles as long as it allows, cut part by part, and never two alike; columns for which
+// there is no room even then are left to metrics.jsonl.
+void TrainingDisplay::lay_out() {
+  for (Column& column : columns_) column.shown = true;
+  for (size_t limit = widest_title; limit >= narrowest_column; --limit)
+    if (set_titles(limit) <= line_width()) return;
+  const auto first_norm = std::find_if(columns_.begin(), columns_.end(),
+                                       [](const Column& column) { return column.name.starts_with("|"); });
+  for (int rank = 3; rank >= 1; --rank)
+    for (size_t i = columns_.size(); i-- > 1;) {
+      const bool first = columns_.begin() + static_cast<std::ptrdiff_t>(i) == first_norm;
+      if (importance_rank(columns_[i].name, first) != rank) continue;
+      columns_[i].shown = false;
+      if (set_titles(narrowest_column) <= line_width()) return;
+    }
+}
+
+namespace {
+
 class LineBuilder {
  public:
   void add(const std::string& text, size_t width) {
-    if (column_ > 0 && column_ + 1 + width > line_width) {
-      out_ += "\n    ";
-      column_ = 4;
-    } else if (column_ > 0) {
-      out_ += ' ';
-      ++column_;
-    }
+    if (!out_.empty()) out_ += ' ';
     out_ += std::string(width - std::min(width, display_width(text)), ' ') + text;
-    column_ += width;
   }
   const std::string& text() const { return out_; }
 
  private:
   std::string out_;
-  size_t column_ = 0;
 };
 
 }  // namespace
 
 void TrainingDisplay::print_header() {
   LineBuilder line;
-  std::string legend;
+  std::string legend, left_out;
   for (const Column& column : columns_) {
-    line.add(column.title, std::max(column.width, column.title.size()));
+    if (!column.shown) {
+      left_out += fmt::format("{}{}", left_out.empty() ? "" : ", ", column.name);
+      continue;
+    }
+    line.add(column.title, column.room());
     if (column.title != column.name)
       legend += fmt::format("{}{} = {}", legend.empty() ? "" : ", ", column.title, column.name);
   }
@@ -267,7 +294,10 @@ void TrainingDisplay::print_header() {
     chances += fmt::format("{}{} {}", chances.empty() ? "" : ", ", name, short_number(level));
   }
   if (!legend.empty())
-    print_line(coloured(wrap_text("columns: " + legend, 0, line_width), Colour::dim, colour_));
+    print_line(coloured(wrap_text("columns: " + legend, 0, line_width()), Colour::dim, colour_));
+  if (!left_out.empty())
+    print_line(coloured(wrap_text("only in metrics.jsonl, for want of room: " + left_out, 0, line_width()),
+                        Colour::dim, colour_));
   if (!chances.empty()) print_line(coloured("chance levels: " + chances, Colour::dim, colour_));
   print_line(coloured(line.text(), Colour::bold, colour_));
   lines_since_header_ = 0;
@@ -285,9 +315,10 @@ void TrainingDisplay::step(const StepReport& report) {
 
   LineBuilder line;
   for (const Column& column : columns_) {
+    if (!column.shown) continue;
     const auto found =
         std::find_if(cells.begin(), cells.end(), [&](const auto& cell) { return cell.first == column.name; });
-    line.add(found == cells.end() ? "" : found->second, std::max(column.width, column.title.size()));
+    line.add(found == cells.end() ? "" : found->second, column.room());
   }
   ++lines_since_header_;
   print_line(report.skipped ? coloured(line.text(), Colour::yellow, colour_) : line.text());

@@ -2,6 +2,7 @@
 // columns, with a progress bar at the bottom of a terminal and plain lines in a file.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <map>
@@ -42,12 +43,16 @@ class TrainingDisplay : public Reporter {
   struct Column {
     std::string name, title;
     size_t width;
+    bool shown = true;
+    size_t room() const { return std::max(width, title.size()); }
   };
   using Cells = std::vector<std::pair<std::string, std::string>>;  // column -> text, in order
 
   Cells cells_of(const StepReport& report);
   bool add_columns(const Cells& cells);  // whether there was a new one
   void lay_out();
+  size_t set_titles(size_t limit);  // -> width of the line
+  size_t line_width() const;
   void print_header();
   void print_line(const std::string& text);  // above the bar
   void draw_bar();

@@ -32,6 +32,15 @@ at::Tensor convolve(torch::nn::Conv1dImpl& layer, const at::Tensor& x) {
                     /*dilation=*/at::IntArrayRef{1}, groups);
 }
 
+// Many channels over few frames are a matrix product over unfolded frames: LibTorch's convolution spends more
+// time on rearranging such a weight than on using it.
+at::Tensor convolve_unfolded(torch::nn::Conv1dImpl& layer, const at::Tensor& x) {
+  const int64_t out = layer.weight.size(0), kernel = layer.weight.size(2), padding = kernel / 2;
+  const at::Tensor windows = at::constant_pad_nd(x, {padding, padding}).unfold(2, kernel, 1);
+  const at::Tensor rows = windows.permute({0, 2, 1, 3}).flatten(2);  // [batch, frames, channels * kernel]
+  return at::linear(rows, layer.weight.view({out, -1}), layer.bias).transpose(1, 2);
+}
+
 }  // namespace
 
 void describe(Schema& s, MultiScaleDiscriminatorConfig& c) {
@@ -63,7 +72,7 @@ Judgement MultiScaleDiscriminatorImpl::forward(const at::Tensor& wave) {
     x = at::leaky_relu(convolve(*layer->as<torch::nn::Conv1dImpl>(), x), kSlope);
     judgement.features.push_back(x);
   }
-  judgement.logits = output(at::leaky_relu(hidden(x), kSlope));
+  judgement.logits = output(at::leaky_relu(convolve_unfolded(*hidden, x), kSlope));
   return judgement;
 }
 

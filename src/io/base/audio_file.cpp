@@ -44,9 +44,10 @@ bool contains(const std::array<std::string_view, N>& list, const std::string& wo
 constexpr std::array<std::string_view, 17> kReadable = {".wav",  ".wave", ".rf64", ".w64",  ".flac", ".mp3",
                                                         ".mp2",  ".ogg",  ".oga",  ".opus", ".aiff", ".aif",
                                                         ".aifc", ".au",   ".snd",  ".caf",  ".voc"};
-constexpr std::array<std::string_view, 24> kFfmpegOnly = {
-    ".m4a", ".m4b", ".m4r", ".aac", ".mp4", ".m4v",  ".mov", ".webm", ".weba", ".mkv", ".mka", ".wma",
-    ".asf", ".avi", ".amr", ".3gp", ".ac3", ".eac3", ".dts", ".ape",  ".wv",   ".tta", ".mpc", ".ra"};
+constexpr std::array<std::string_view, 27> kFfmpegOnly = {
+    ".m4a", ".m4b", ".m4r", ".aac", ".mp4", ".m4v", ".mov",  ".webm", ".weba",
+    ".mkv", ".mka", ".wma", ".asf", ".avi", ".amr", ".3gp",  ".ac3",  ".eac3",
+    ".dts", ".ape", ".wv",  ".tta", ".mpc", ".ra",  ".g722", ".gsm",  ".spx"};
 
 std::string container_name(int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
