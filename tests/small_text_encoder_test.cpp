@@ -63,14 +63,18 @@ TEST(SmallTextEncoder, PaddingAndCompanyChangeNothing) {
 }
 
 TEST(SmallTextEncoder, SeesBothWaysAndTheOrder) {
-  torch::manual_seed(1);
-  SmallTextEncoder encoder(small());
-  const auto first = [&](const std::string& text) {
-    return encoder(std::vector<std::string>{text}).embeddings[0][0].detach();
-  };
-  // The first byte knows what comes last, and which of two came first.
-  EXPECT_GT((first("abcd") - first("abce")).abs().max().item<double>(), 1e-5);
-  EXPECT_GT((first("abcd") - first("acbd")).abs().max().item<double>(), 1e-5);
+  for (const int64_t head_dim : {8, 32}) {  // without and with the attention kernel
+    torch::manual_seed(1);
+    SmallTextEncoderConfig config = small();
+    config.head_dim = head_dim;
+    SmallTextEncoder encoder(config);
+    const auto first = [&](const std::string& text) {
+      return encoder(std::vector<std::string>{text}).embeddings[0][0].detach();
+    };
+    // The first byte knows what comes last, and which of two came first.
+    EXPECT_GT((first("abcd") - first("abce")).abs().max().item<double>(), 1e-5);
+    EXPECT_GT((first("abcd") - first("acbd")).abs().max().item<double>(), 1e-5);
+  }
 }
 
 TEST(SmallTextEncoder, GradientsReachEveryWeight) {

@@ -52,6 +52,7 @@ SmallTextEncoderImpl::SmallTextEncoderImpl(const SmallTextEncoderConfig& config)
   inner.head_dim = config.head_dim;
   inner.attention_dropout = inner.feed_forward_dropout = config.dropout;
   inner.gradient_shrink = 1;
+  inner.causal = false;
   embedding = register_module("embedding", torch::nn::Embedding(tokenizer_->vocabulary(), config.dim));
   position_bias =
       register_module("position_bias", BiasNetwork(1, std::max<int64_t>(1, config.dim / 2), config.heads, 2));

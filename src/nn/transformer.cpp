@@ -71,7 +71,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& pairs, 
   how.scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   how.bias = bias;
   how.hidden = hidden;
-  how.causal = context_norm.is_empty();
+  how.causal = config_.causal && context_norm.is_empty();
   how.dropout = config_.attention_dropout;
   how.draws = draws;
   const at::Tensor mixed = attend_shared(q, pairs.narrow(2, 0, config_.head_dim),

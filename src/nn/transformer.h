@@ -1,4 +1,4 @@
-// The causal transformer that AudioLM's three stages share: one key and one value head for all query heads,
+// The transformer that AudioLM's three stages share: one key and one value head for all query heads,
 // conditioned by cross attention or by a prefix of keys, with a cache of keys and values for generation.
 #pragma once
 
@@ -25,6 +25,7 @@ struct TransformerConfig {
   double attention_dropout = 0;
   double feed_forward_dropout = 0;
   double gradient_shrink = 0.1;  // share of the gradient that reaches the embeddings
+  bool causal = true;            // not a setting: a position sees none after it, and its bias says so
 };
 void describe(Schema& schema, TransformerConfig& config);
 
@@ -65,7 +66,7 @@ struct TransformerImpl : torch::nn::Module {
   explicit TransformerImpl(const TransformerConfig& config);
 
   // x [batch, n, dim]: all positions, or with a cache those that follow what it holds.
-  // bias [n, heads or 1, keys]: causal, over the positions of the sequence (see causal_bias).
+  // bias [n, heads or 1, keys] over the positions of the sequence (for a causal one see causal_bias).
   // seen: bool [batch, keys] or undefined: which positions may be looked at.
   // -> [batch, n, dim], normalised
   at::Tensor forward(at::Tensor x, const at::Tensor& bias, const at::Tensor& seen, const Context& context,
