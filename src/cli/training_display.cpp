@@ -233,12 +233,12 @@ size_t TrainingDisplay::set_titles(size_t limit) {
 
 namespace {
 
-// What is left out first where a line has no room for all: norms but the first, rates, then the last losses.
-// 0: never.
+// What is left out first where a line has no room for all: norms but the first, then rates, then the last
+// losses. 0: never.
 int importance_rank(const std::string& name, bool first_norm) {
   for (const char* kept : {"step", "ms", "wait", "item/s", "left"})
     if (name == kept) return 0;
-  if (name.starts_with("|")) return first_norm ? 1 : 3;
+  if (name.starts_with("|")) return first_norm ? 0 : 3;
   return name.starts_with("rate") ? 2 : 1;
 }
 
