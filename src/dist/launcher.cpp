@@ -70,7 +70,8 @@ Child start(const LaunchOptions& options, const std::string& program, int64_t ra
   words.insert(words.end(), options.words.begin(), options.words.end());
   const std::vector<char*> arguments = pointers_to(words), variables = pointers_to(environment);
   int ends[2];
-  require(::pipe2(ends, O_CLOEXEC) == 0, "[procs] no pipe for rank {}: {}", rank, std::strerror(errno));
+  const bool piped = ::pipe2(ends, O_CLOEXEC) == 0;  // before its reason is read
+  require(piped, "[procs] no pipe for rank {}: {}", rank, std::strerror(errno));
   const pid_t parent = ::getpid();
   Child child;
   child.process = ::fork();

@@ -1,10 +1,9 @@
 #include "kernels/one_position.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "kernels/lanes.h"
+#include "kernels/softmax_rows.h"
 #include "kernels/vector_math.h"
 #include "kernels/vector_targets.h"
 
@@ -12,7 +11,6 @@ namespace melete {
 
 namespace {
 
-constexpr float kUnseen = -std::numeric_limits<float>::max();
 constexpr float kNormEpsilon = 1e-5f;
 
 // result [dim] = sum over keys of weights * values

@@ -1,7 +1,6 @@
 #include "kernels/panel_product.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "kernels/vectors.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/base/error.h"
 #include "kernels/panel_product.h"
 #include "kernels/softmax_rows.h"
 

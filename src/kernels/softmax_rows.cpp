@@ -1,17 +1,9 @@
 #include "kernels/softmax_rows.h"
 
-#include <limits>
-
 #include "kernels/lanes.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
-
-namespace {
-
-constexpr float kUnseen = -std::numeric_limits<float>::max();
-
-}  // namespace
 
 MELETE_VECTOR_TARGETS
 void scores_to_weights(const ScoreRow& row, float* scores) {

@@ -3,8 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace melete {
+
+// The score of a hidden key. Not -inf: a row whose keys are all hidden has weights, not NaN.
+constexpr float kUnseen = -std::numeric_limits<float>::max();
 
 struct ScoreRow {
   int64_t seen = 0;                 // keys [0, seen) can be looked at,

@@ -2,17 +2,14 @@
 
 #include <torch/autograd.h>
 
-#include <limits>
-
 #include "core/autocast.h"
 #include "kernels/shared_attention.h"
+#include "kernels/softmax_rows.h"
 #include "nn/feed_forward.h"
 
 namespace melete {
 
 namespace {
-
-constexpr float kUnseen = -std::numeric_limits<float>::max();
 
 struct Shared : torch::autograd::Function<Shared> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -240,6 +241,16 @@ TEST(AudioFile, ExtensionsSayWhoReadsThem) {
   EXPECT_FALSE(is_audio_extension("wav"));
   EXPECT_FALSE(is_audio_extension("notes.txt"));
   EXPECT_EQ(ffmpeg_command("it's.m4a"), "ffmpeg -i 'it'\\''s.m4a' 'it'\\''s.flac'");
+}
+
+TEST(AudioFile, AMissingFileIsSaidToBeMissing) {
+  errno = 0;
+  try {
+    AudioReader reader("/nowhere/a.wav");
+    FAIL() << "opened";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("No such file"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

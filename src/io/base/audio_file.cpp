@@ -143,7 +143,8 @@ AudioReader& AudioReader::operator=(AudioReader&&) noexcept = default;
 
 AudioReader::AudioReader(const std::string& path) : path_(path), handle_(std::make_unique<Handle>()) {
   struct stat status {};
-  require(::stat(path.c_str(), &status) == 0, "[audio] cannot open {}: {}", path, std::strerror(errno));
+  const bool found = ::stat(path.c_str(), &status) == 0;  // before its reason is read
+  require(found, "[audio] cannot open {}: {}", path, std::strerror(errno));
   // Pipes and devices would block or never end.
   require(S_ISREG(status.st_mode), "[audio] {} is not a regular file", path);
   require(status.st_size > 0, "[audio] {} is empty (0 bytes)", path);
