@@ -46,11 +46,13 @@ TEST_F(Ranks, WrongStartsGiveOneClearLine) {
                   HasSubstr("cannot reach rank 0 at no-such-host.invalid"));
   // the other ranks never come
   expect_one_line(start("lonely", rank_of(0, 3, free_port()))->wait(), HasSubstr("for rank 1, 2 of 3"));
-  {  // two ideas of the size
+  for (const bool main_first : {true, false}) {  // two ideas of the size
     const int shared = free_port();
-    const auto zero = start("zero", rank_of(0, 2, shared), 4), one = start("one", rank_of(1, 3, shared), 4);
-    expect_one_line(one->wait(), AllOf(HasSubstr("3 processes"), HasSubstr("2 processes")));
-    EXPECT_EQ(zero->wait().code, 1);
+    const auto first = start("first", main_first ? rank_of(0, 2, shared) : rank_of(1, 3, shared), 4),
+               second = start("second", main_first ? rank_of(1, 3, shared) : rank_of(0, 2, shared), 4);
+    expect_one_line((main_first ? second : first)->wait(),
+                    AllOf(HasSubstr("3 processes"), HasSubstr("2 processes")));
+    EXPECT_EQ((main_first ? first : second)->wait().code, 1);
   }
   {  // one rank twice
     const int shared = free_port();

@@ -29,29 +29,25 @@ std::string get_text(c10d::Store& store, const std::string& key) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Counts every arrival, checks that all were told the same, waits for the rest.
+// Counts every arrival, waits for the rest, checks that all were told the same as rank 0: as soon as it is
+// there, since a rank with another idea of the size would wait for ranks that nobody starts.
 void meet(c10d::Store& store, const Place& place, const DistConfig& config) {
   const std::string told =
       fmt::format("{} processes of melete {} on LibTorch {}", place.size, version(), TORCH_VERSION);
+  const auto arrived = [&](int64_t rank) { return store.check({fmt::format("arrived/{}", rank)}); };
   set_text(store, fmt::format("told/{}", place.rank), told);
-  if (place.rank > 0 && store.check({"told/0"})) {
-    const std::string main = get_text(store, "told/0");
-    require(main == told,
-            "[dist] rank {} was started as one of {}, rank 0 as one of {}; start all ranks alike", place.rank,
-            told, main);
-  }
   require(
       store.add(fmt::format("arrived/{}", place.rank), 1) == 1,
       "[dist] two processes say that they are rank {} of {}; give every process a rank of its own, or use "
       "another port if two runs share {}:{}",
       place.rank, place.size, place.address, place.port);
   const auto limit = std::chrono::steady_clock::now() + milliseconds(config.connect_seconds);
-  for (int64_t rank = 0; rank < place.size; ++rank)
-    while (!store.check({fmt::format("arrived/{}", rank)})) {
+  for (int64_t rank = 0; rank < place.size; ++rank) {
+    while (!arrived(rank)) {
       if (std::chrono::steady_clock::now() > limit) {
         std::vector<int64_t> missing;
         for (int64_t each = 0; each < place.size; ++each)
-          if (!store.check({fmt::format("arrived/{}", each)})) missing.push_back(each);
+          if (!arrived(each)) missing.push_back(each);
         fail(
             "[dist] rank {} waited {} s at {}:{} for rank {} of {}; are all processes started, with the "
             "right "
@@ -61,9 +57,12 @@ void meet(c10d::Store& store, const Place& place, const DistConfig& config) {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-  const std::string main = get_text(store, "told/0");
-  require(main == told, "[dist] rank {} was started as one of {}, rank 0 as one of {}; start all ranks alike",
-          place.rank, told, main);
+    if (rank > 0) continue;
+    const std::string main = get_text(store, "told/0");
+    require(main == told,
+            "[dist] rank {} was started as one of {}, rank 0 as one of {}; start all ranks alike", place.rank,
+            told, main);
+  }
 }
 
 at::Tensor bytes_of(const at::Tensor& tensor) {
