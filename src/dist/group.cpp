@@ -57,11 +57,12 @@ void meet(c10d::Store& store, const Place& place, const DistConfig& config) {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    if (rank > 0) continue;
-    const std::string main = get_text(store, "told/0");
-    require(main == told,
-            "[dist] rank {} was started as one of {}, rank 0 as one of {}; start all ranks alike", place.rank,
-            told, main);
+    // Rank 0 looks at everyone, everyone at rank 0.
+    if (rank == place.rank || (rank > 0 && !place.main())) continue;
+    const std::string theirs = get_text(store, fmt::format("told/{}", rank));
+    require(theirs == told,
+            "[dist] rank {} was started as one of {}, rank {} as one of {}; start all ranks alike",
+            place.rank, told, rank, theirs);
   }
 }
 
