@@ -44,6 +44,34 @@ TEST(ComplexConv, EqualsFourRealConvolutions) {
   }
 }
 
+// The first layer over a spectrum has a kernel of its own.
+TEST(ComplexConv, OneChannelEqualsFourRealConvolutions) {
+  torch::manual_seed(3);
+  struct Case {
+    int64_t batch, out, height, width;
+    std::array<int64_t, 2> kernel, padding;
+  };
+  for (const Case& c : {Case{2, 32, 21, 30, {7, 7}, {3, 3}}, Case{1, 16, 9, 8, {3, 5}, {0, 4}},
+                        Case{3, 48, 5, 3, {2, 1}, {1, 0}}, Case{1, 64, 7, 17, {7, 4}, {6, 1}}}) {
+    const at::Tensor re = random({c.batch, 1, c.height, c.width}),
+                     im = random({c.batch, 1, c.height, c.width});
+    const at::Tensor weight = random({c.out, 1, c.kernel[0], c.kernel[1], 2}), bias = random({c.out, 2});
+    const std::vector<at::Tensor> inputs{re, im, weight, bias};
+    const ComplexPair got = complex_conv2d({re, im}, weight, bias, {1, 1}, c.padding);
+    const ComplexPair want = complex_conv2d_reference({re, im}, weight, bias, {1, 1}, c.padding);
+    ASSERT_EQ(got.re.sizes(), want.re.sizes());
+    EXPECT_TRUE(got.re.is_contiguous(at::MemoryFormat::ChannelsLast));
+    EXPECT_LT(difference(got.re, want.re), 1e-4);
+    EXPECT_LT(difference(got.im, want.im), 1e-4);
+    const auto a = gradients(got, inputs), b = gradients(want, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_LT(difference(a[i], b[i]), 2e-5 * b[i].abs().max().item<double>()) << "input " << i;
+    EXPECT_LT(
+        difference(gradients(complex_conv2d({re, im}, weight, bias, {1, 1}, c.padding), {bias})[0], b[3]),
+        1e-3);
+  }
+}
+
 TEST(ComplexConv, OnlyTheGradientsAskedFor) {
   const at::Tensor re = random({1, 2, 5, 5}), im = random({1, 2, 5, 5});
   const at::Tensor weight = at::randn({3, 2, 3, 3, 2}), bias = at::randn({3, 2});

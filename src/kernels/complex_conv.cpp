@@ -4,6 +4,7 @@
 
 #include "core/autocast.h"
 #include "kernels/minimal_filter.h"
+#include "kernels/one_channel_conv.h"
 
 namespace melete {
 
@@ -55,6 +56,10 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
       const ComplexPair y = minimal_filter_conv2d({re, im}, weight, bias, geometry);
       return {y.re, y.im};
     }
+    if (one_channel_fits(weight, geometry)) {
+      const ComplexPair y = one_channel_conv2d({re, im}, weight, bias, geometry);
+      return {y.re, y.im};
+    }
     const at::Tensor weight_re = weight.select(-1, 0), weight_im = weight.select(-1, 1);
     const at::Tensor bias_re = bias.select(-1, 0), bias_im = bias.select(-1, 1);
 
@@ -88,6 +93,18 @@ struct ComplexConv : torch::autograd::Function<ComplexConv> {
     const at::Tensor g_re = channels_last(gradients[0]), g_im = channels_last(gradients[1]);
     const bool for_input = context->needs_input_grad(0) || context->needs_input_grad(1),
                for_weight = context->needs_input_grad(2);
+    if (one_channel_fits(weight, geometry)) {
+      if (for_input) {
+        const ComplexPair x =
+            one_channel_input_gradient({g_re, g_im}, weight, {re.size(2), re.size(3)}, geometry);
+        result[0] = x.re;
+        result[1] = x.im;
+      }
+      if (for_weight || context->needs_input_grad(3))
+        std::tie(result[2], result[3]) =
+            one_channel_weight_gradient({g_re, g_im}, {re, im}, weight, geometry);
+      return result;
+    }
     if (context->needs_input_grad(3)) result[3] = at::stack({g_re.sum({0, 2, 3}), g_im.sum({0, 2, 3})}, -1);
     if (minimal_filter_fits(weight, geometry)) {
       if (for_input) {

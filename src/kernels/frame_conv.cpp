@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/vector_targets.h"
 
@@ -324,8 +325,10 @@ std::pair<at::Tensor, at::Tensor> frame_product_weight_gradient(const FrameWindo
   const at::Tensor bias_result = at::empty({columns}, gradient.options());
   const float* from = gradient.data_ptr<float>();
   float *total = sums.data_ptr<float>(), *bias_out = bias_result.data_ptr<float>();
-  // Every element is one sum over time, so results do not depend on how tasks are split.
-  const int64_t splits = at::get_num_threads() > 1 ? taps : 1;
+  // Every element is one sum over time, so results do not depend on how tasks are split: no further than
+  // gives all threads the same, since every task copies its panel.
+  const int64_t threads = at::get_num_threads();
+  const int64_t splits = std::min(taps, threads / std::gcd(columns / panel, threads));
   at::parallel_for(0, columns / panel * splits, 1, [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t split = task % splits;

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/minimal_filter_kernels.h"
@@ -142,6 +143,18 @@ class WeightPiece {
   alignas(64) float values_[3][kMostTaps][kGroup][kPanel];
 };
 
+// Pieces of a weight are numbered by lane, then row.
+std::pair<int64_t, int64_t> place_of_piece(const Plan& plan, int64_t piece) {
+  const int64_t rows = plan.in / kGroup;
+  return {piece % rows * kGroup, piece / rows * kPanel};
+}
+
+template <class Work>
+void over_pieces(const Plan& plan, const Work& work) {
+  constexpr int64_t kFewest = 8;  // worth a thread
+  at::parallel_for(0, plan.in / kGroup * (plan.out / kPanel), kFewest, work);
+}
+
 // weight [out, in, height, width, 2] -> [point][product][columns / kPanel][depth][kPanel]. Backward: of the
 // conjugate.
 at::Tensor transform_filter(const Plan& plan, const at::Tensor& weight, bool backward) {
@@ -151,40 +164,40 @@ at::Tensor transform_filter(const Plan& plan, const at::Tensor& weight, bool bac
   const float* from = weight.data_ptr<float>();
   float* to = result.data_ptr<float>();
   const float sign = backward ? -1 : 1;
-  at::parallel_for(0, plan.out / kPanel, 1, [&](int64_t first, int64_t last) {
+  over_pieces(plan, [&](int64_t first, int64_t last) {
     const TwoPasses passes(kernels().filter(width.points, width.taps),
                            kernels().filter(height.points, height.taps), height.taps, width.points);
     WeightPiece piece(plan, backward);
-    for (int64_t lane = first * kPanel; lane < last * kPanel; lane += kPanel)
-      for (int64_t row = 0; row < plan.in; row += kGroup) {
-        piece.visit(from, row, lane, [&](float& a, float& b, float& c, const float* at) {
-          const float re = at[0], im = sign * at[1];
-          a = re;
-          b = im - re;
-          c = -(re + im);
-        });
-        for (int64_t product = 0; product < 3; ++product) {
-          const auto places = point_places(to + product * size, height.points, width.points, 3 * size, true);
-          for (int64_t phase = 0; phase < piece.phases(); ++phase) {
-            const int64_t k = row + (backward ? 0 : phase * plan.in),
-                          column = lane + (backward ? phase * plan.out : 0);
-            passes.run(piece.places(product, phase, false).data(), 0, places.data(),
-                       column * depth + k * kPanel, kChunk);
-          }
+    for (int64_t at_piece = first; at_piece < last; ++at_piece) {
+      const auto [row, lane] = place_of_piece(plan, at_piece);
+      piece.visit(from, row, lane, [&](float& a, float& b, float& c, const float* at) {
+        const float re = at[0], im = sign * at[1];
+        a = re;
+        b = im - re;
+        c = -(re + im);
+      });
+      for (int64_t product = 0; product < 3; ++product) {
+        const auto places = point_places(to + product * size, height.points, width.points, 3 * size, true);
+        for (int64_t phase = 0; phase < piece.phases(); ++phase) {
+          const int64_t k = row + (backward ? 0 : phase * plan.in),
+                        column = lane + (backward ? phase * plan.out : 0);
+          passes.run(piece.places(product, phase, false).data(), 0, places.data(),
+                     column * depth + k * kPanel, kChunk);
         }
       }
+    }
   });
   return result;
 }
 
 // Tiles of a block, whose transforms should stay in the second cache; where the weights are too large for it
 // anyway, enough tiles to make reading them worth it.
-int64_t block_tiles(const Plan& plan, int64_t at_most) {
+int64_t block_tiles(const Plan& plan) {
   constexpr int64_t kBytes = 700 << 10, kWeightBytes = 600 << 10, kFewest = 96;
   const int64_t weight_bytes = plan.points() * plan.depth() * plan.columns() * 12;
   const int64_t fitting = kBytes / (plan.points() * 8 * (plan.depth() + plan.columns()));
-  const int64_t tiles = std::min(weight_bytes > kWeightBytes ? std::max(fitting, kFewest) : fitting, at_most);
-  return round_up(std::max<int64_t>(tiles, 1), kPanelRows);
+  const int64_t tiles = weight_bytes > kWeightBytes ? std::max(fitting, kFewest) : fitting;
+  return round_up(std::clamp<int64_t>(tiles, 1, plan.tiles()), kPanelRows);
 }
 
 MELETE_VECTOR_TARGETS void add(const float* a, const float* b, float sign, float* sum, int64_t count) {
@@ -200,9 +213,10 @@ void convolve(const Plan& plan, const Planes& input, const at::Tensor& weight, b
   const float* filter = filters.data_ptr<float>();
   const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns();
   const int64_t depth_step = plan.depth_step(), columns_step = plan.columns_step();
-  const int64_t threads = at::get_num_threads();
-  const int64_t rows = block_tiles(plan, (plan.tiles() + threads - 1) / threads);
-  const int64_t blocks = (plan.tiles() + rows - 1) / rows;
+  // As many blocks for one thread as for another.
+  const int64_t fewest = round_up(divide_up(plan.tiles(), block_tiles(plan)), at::get_num_threads());
+  const int64_t rows = round_up(divide_up(plan.tiles(), fewest), kPanelRows);
+  const int64_t blocks = divide_up(plan.tiles(), rows);
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
     const at::Tensor inputs = at::zeros({points, 2, rows, depth_step}, filters.options()),
                      outputs = at::empty({points, 2, rows, columns_step}, filters.options()),
@@ -248,6 +262,71 @@ ComplexPair empty_pair(const at::Tensor& like, int64_t channels, int64_t height,
           at::empty({like.size(0), channels, height, width}, options)};
 }
 
+// Adds the three products of tiles [begin, end), block by block. to: [point][product][columns /
+// kPanel][depth][kPanel]
+void add_weight_products(const Plan& plan, const Planes& gradient, const Planes& input, int64_t begin,
+                         int64_t end, const at::TensorOptions& options, float* to) {
+  const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns(),
+                size = depth * columns;
+  const int64_t depth_step = plan.depth_step(), columns_step = plan.columns_step();
+  const int64_t rows = block_tiles(plan);
+  const at::Tensor inputs = at::empty({points, 2, rows, depth_step}, options),
+                   outputs = at::empty({points, 2, rows, columns_step}, options);
+  float *xs = inputs.data_ptr<float>(), *gs = outputs.data_ptr<float>();
+  for (int64_t tile = begin; tile < end; tile += rows) {
+    const int64_t count = std::min(rows, end - tile);
+    at::parallel_for(0, count, kPanelRows, [&](int64_t first, int64_t last) {
+      transform_input(plan, input, tile + first, last - first, rows, xs + first * depth_step);
+      transform_gradient(plan, gradient, tile + first, last - first, rows, gs + first * columns_step);
+    });
+    at::parallel_for(0, points, 1, [&](int64_t first, int64_t last) {
+      const at::Tensor lefts = at::empty({count, depth_step}, options),
+                       rights = at::empty({count, columns_step}, options);
+      float *left = lefts.data_ptr<float>(), *right = rights.data_ptr<float>();
+      for (int64_t point = first; point < last; ++point) {
+        const float *re = xs + point * 2 * rows * depth_step, *im = re + rows * depth_step;
+        const float *g_re = gs + point * 2 * rows * columns_step, *g_im = g_re + rows * columns_step;
+        const auto product = [&](const float* a, const float* b, int64_t combination) {
+          panel_products().transposed_product(a, depth_step, b, columns_step,
+                                              to + (point * 3 + combination) * size, tile > begin, count,
+                                              depth, columns);
+        };
+        // Products of the gradient with the conjugate of the input; the first one belongs to both parts.
+        add(re, im, -1, left, count * depth_step);
+        product(left, g_re, 0);
+        add(g_re, g_im, 1, right, count * columns_step);
+        product(im, right, 1);
+        add(g_im, g_re, -1, right, count * columns_step);
+        product(re, right, 2);
+      }
+    });
+  }
+}
+
+// [point, product, columns / kPanel * depth * kPanel]
+at::Tensor weight_products(const Plan& plan, const Planes& gradient, const Planes& input,
+                           const at::TensorOptions& options) {
+  // Where the result is small its tiles are many: shares with a result each, which need not wait for each
+  // other after every block. Their number is fixed, so that sums are the same on any number of threads.
+  constexpr int64_t kShares = 8, kSmall = 512 << 10;
+  const int64_t size = plan.depth() * plan.columns();
+  const int64_t bytes = plan.points() * 3 * size * static_cast<int64_t>(sizeof(float));
+  const int64_t shares = bytes <= kSmall ? std::min(kShares, divide_up(plan.tiles(), block_tiles(plan))) : 1;
+  const at::Tensor sums = at::empty({shares, plan.points(), 3, size}, options);
+  const auto add_share = [&](int64_t share) {
+    add_weight_products(plan, gradient, input, share * plan.tiles() / shares,
+                        (share + 1) * plan.tiles() / shares, options, sums[share].data_ptr<float>());
+  };
+  if (shares == 1) {  // shared out inside
+    add_share(0);
+    return sums[0];
+  }
+  at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
+    for (int64_t share = first; share < last; ++share) add_share(share);
+  });
+  return sums.sum(0);
+}
+
 }  // namespace
 
 bool minimal_filter_fits(const at::Tensor& weight, const ConvGeometry& geometry) {
@@ -287,66 +366,32 @@ at::Tensor minimal_filter_weight_gradient(const ComplexPair& gradient, const Com
   const Plan plan = forward_plan(x.re, weight, geometry);
   const c10::IValue flops = product_flops(plan);
   RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
-  const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns(),
-                size = depth * columns;
-  const int64_t depth_step = plan.depth_step(), columns_step = plan.columns_step();
-  // The same blocks on any number of threads, so that sums are the same.
-  const int64_t rows = block_tiles(plan, plan.tiles());
-  const Planes input = planes_of(x), output = planes_of(gradient);
   const auto options = x.re.options().memory_format(at::MemoryFormat::Contiguous);
-  const at::Tensor inputs = at::empty({points, 2, rows, depth_step}, options),
-                   outputs = at::empty({points, 2, rows, columns_step}, options),
-                   sums = at::empty({points, 3, size}, options);
-  float *xs = inputs.data_ptr<float>(), *gs = outputs.data_ptr<float>(), *total = sums.data_ptr<float>();
-  for (int64_t tile = 0; tile < plan.tiles(); tile += rows) {
-    const int64_t count = std::min(rows, plan.tiles() - tile);
-    at::parallel_for(0, count, kPanelRows, [&](int64_t first, int64_t last) {
-      transform_input(plan, input, tile + first, last - first, rows, xs + first * depth_step);
-      transform_gradient(plan, output, tile + first, last - first, rows, gs + first * columns_step);
-    });
-    at::parallel_for(0, points, 1, [&](int64_t first, int64_t last) {
-      std::vector<float> left(static_cast<size_t>(count * depth_step)),
-          right(static_cast<size_t>(count * columns_step));
-      for (int64_t point = first; point < last; ++point) {
-        const float *re = xs + point * 2 * rows * depth_step, *im = re + rows * depth_step;
-        const float *g_re = gs + point * 2 * rows * columns_step, *g_im = g_re + rows * columns_step;
-        const auto product = [&](const float* a, const float* b, int64_t combination) {
-          panel_products().transposed_product(a, depth_step, b, columns_step,
-                                              total + (point * 3 + combination) * size, tile > 0, count,
-                                              depth, columns);
-        };
-        // Products of the gradient with the conjugate of the input; the first one belongs to both parts.
-        add(re, im, -1, left.data(), count * depth_step);
-        product(left.data(), g_re, 0);
-        add(g_re, g_im, 1, right.data(), count * columns_step);
-        product(im, right.data(), 1);
-        add(g_im, g_re, -1, right.data(), count * columns_step);
-        product(re, right.data(), 2);
-      }
-    });
-  }
+  const at::Tensor sums = weight_products(plan, planes_of(gradient), planes_of(x), options);
 
   const Axis &height = plan.height, &width = plan.width;
+  const int64_t depth = plan.depth(), size = depth * plan.columns();
   const at::Tensor result = at::empty(weight.sizes(), options);
+  const float* total = sums.data_ptr<float>();
   float* to = result.data_ptr<float>();
-  at::parallel_for(0, plan.out / kPanel, 1, [&](int64_t first, int64_t last) {
+  over_pieces(plan, [&](int64_t first, int64_t last) {
     const TwoPasses passes(kernels().filter_gradient(width.points, width.taps),
                            kernels().filter_gradient(height.points, height.taps), height.points, width.taps);
     WeightPiece piece(plan, false);
-    for (int64_t lane = first * kPanel; lane < last * kPanel; lane += kPanel)
-      for (int64_t row = 0; row < plan.in; row += kGroup) {
-        for (int64_t product = 0; product < 3; ++product) {
-          const auto places =
-              point_places<const float>(total + product * size, height.points, width.points, 3 * size, false);
-          for (int64_t phase = 0; phase < piece.phases(); ++phase)
-            passes.run(places.data(), lane * depth + (phase * plan.in + row) * kPanel,
-                       piece.places(product, phase, true).data(), 0, kChunk);
-        }
-        piece.visit(to, row, lane, [](float a, float b, float c, float* at) {
-          at[0] = a + b;
-          at[1] = a + c;
-        });
+    for (int64_t at_piece = first; at_piece < last; ++at_piece) {
+      const auto [row, lane] = place_of_piece(plan, at_piece);
+      for (int64_t product = 0; product < 3; ++product) {
+        const auto places =
+            point_places(total + product * size, height.points, width.points, 3 * size, false);
+        for (int64_t phase = 0; phase < piece.phases(); ++phase)
+          passes.run(places.data(), lane * depth + (phase * plan.in + row) * kPanel,
+                     piece.places(product, phase, true).data(), 0, kChunk);
       }
+      piece.visit(to, row, lane, [](float a, float b, float c, float* at) {
+        at[0] = a + b;
+        at[1] = a + c;
+      });
+    }
   });
   return result;
 }

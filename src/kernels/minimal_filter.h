@@ -4,16 +4,10 @@
 // product of complex numbers is three real ones (Gauss), between the transforms.
 #pragma once
 
-#include <array>
-#include <utility>
-
 #include "kernels/complex_pair.h"
+#include "kernels/conv_geometry.h"
 
 namespace melete {
-
-struct ConvGeometry {
-  std::array<int64_t, 2> stride, padding;
-};
 
 // Whether the functions below take this: fp32 on the CPU, kernel, stride and channels that they know.
 // weight [out, in, height, width, (re, im)]

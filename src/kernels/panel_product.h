@@ -13,8 +13,11 @@ constexpr int64_t kPanelRows = 12;
 // and a transposed product's rows of this.
 constexpr int64_t kTransposedRows = 8;
 
+constexpr int64_t divide_up(int64_t count, int64_t by) {
+  return (count + by - 1) / by;
+}
 constexpr int64_t round_up(int64_t count, int64_t to) {
-  return (count + to - 1) / to * to;
+  return divide_up(count, to) * to;
 }
 
 struct PanelProducts {
