@@ -218,7 +218,8 @@ void convolve(const Plan& plan, const Planes& input, const at::Tensor& weight, b
   const int64_t rows = round_up(divide_up(plan.tiles(), fewest), kPanelRows);
   const int64_t blocks = divide_up(plan.tiles(), rows);
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
-    const at::Tensor inputs = at::zeros({points, 2, rows, depth_step}, filters.options()),
+    // Rows of a last block that is not full give results that nobody reads.
+    const at::Tensor inputs = at::empty({points, 2, rows, depth_step}, filters.options()),
                      outputs = at::empty({points, 2, rows, columns_step}, filters.options()),
                      sums = at::empty({rows, depth_step}, filters.options()),
                      shared = at::empty({rows, columns_step}, filters.options());
