@@ -84,28 +84,31 @@ TEST(ComplexConv, OnlyTheGradientsAskedFor) {
 // discriminator.
 TEST(ComplexKernels, TwiceDifferentiable) {
   torch::manual_seed(2);
-  const at::Tensor weight = random({2, 2, 3, 3, 2}), bias = random({2, 2}),
-                   threshold = at::full({}, -0.3).set_requires_grad(true);
-  const at::Tensor wave = random({2, 2, 6, 5});
-  const auto penalty = [&](const auto& conv, const auto& activation) {
-    const ComplexPair z = activation(conv(ComplexPair{wave, wave * 0.5}), threshold);
-    return gradient_penalty(wave, (z.re.square() + z.im).mean());
-  };
-  const at::Tensor got = penalty(
-      [&](const ComplexPair& x) {
-        return complex_conv2d(x, weight, bias, {1, 1}, {1, 1});
-      },
-      mod_relu);
-  const at::Tensor want = penalty(
-      [&](const ComplexPair& x) {
-        return complex_conv2d_reference(x, weight, bias, {1, 1}, {1, 1});
-      },
-      mod_relu_reference);
-  EXPECT_NEAR(got.item<float>(), want.item<float>(), 1e-4 * std::abs(want.item<float>()));
-  const std::vector<at::Tensor> inputs{weight, bias, threshold};
-  const auto a = torch::autograd::grad({got}, inputs), b = torch::autograd::grad({want}, inputs);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    EXPECT_LT(difference(a[i], b[i]), 1e-3 * std::max(1.0, b[i].abs().max().item<double>())) << "input " << i;
+  for (const double level : {-0.3, 0.0, 0.4}) {
+    const at::Tensor weight = random({2, 2, 3, 3, 2}), bias = random({2, 2}),
+                     threshold = at::full({}, level).set_requires_grad(true);
+    const at::Tensor wave = random({2, 2, 6, 5});
+    const auto penalty = [&](const auto& conv, const auto& activation) {
+      const ComplexPair z = activation(conv(ComplexPair{wave, wave * 0.5}), threshold);
+      return gradient_penalty(wave, (z.re.square() + z.im).mean());
+    };
+    const at::Tensor got = penalty(
+        [&](const ComplexPair& x) {
+          return complex_conv2d(x, weight, bias, {1, 1}, {1, 1});
+        },
+        mod_relu);
+    const at::Tensor want = penalty(
+        [&](const ComplexPair& x) {
+          return complex_conv2d_reference(x, weight, bias, {1, 1}, {1, 1});
+        },
+        mod_relu_reference);
+    EXPECT_NEAR(got.item<float>(), want.item<float>(), 1e-4 * std::abs(want.item<float>()));
+    const std::vector<at::Tensor> inputs{weight, bias, threshold};
+    const auto a = torch::autograd::grad({got}, inputs), b = torch::autograd::grad({want}, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      EXPECT_LT(difference(a[i], b[i]), 1e-3 * std::max(1.0, b[i].abs().max().item<double>()))
+          << "input " << i;
+  }
 }
 
 TEST(ModRelu, EqualsItsFormula) {

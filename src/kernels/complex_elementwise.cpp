@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/error.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -57,6 +58,37 @@ MELETE_INLINE float mod_relu_backward(const T* g_re, const T* g_im, const T* re,
   return total;
 }
 
+// The gradient itself is g + threshold / |z| * (the part of g across z) where something is kept. From h, the
+// gradient of its result: those of g and z, and returned the sum of the threshold's.
+template <class T>
+MELETE_INLINE float mod_relu_second(const T* h_re, const T* h_im, const T* g_re, const T* g_im, const T* re,
+                                    const T* im, T* for_g_re, T* for_g_im, T* for_re, T* for_im,
+                                    int64_t count, float threshold) {
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (int64_t i = 0; i < count; ++i) {
+    const float a = static_cast<float>(re[i]), b = static_cast<float>(im[i]);
+    const float ga = static_cast<float>(g_re[i]), gb = static_cast<float>(g_im[i]);
+    const float ha = static_cast<float>(h_re[i]), hb = static_cast<float>(h_im[i]);
+    const float magnitude = std::sqrt(a * a + b * b);
+    const bool zero = magnitude == 0;
+    const float inverse = zero ? 0.f : 1.f / (zero ? 1.f : magnitude);
+    const float active = !zero && magnitude + threshold > 0 ? 1.f : 0.f;
+    const float ua = a * inverse, ub = b * inverse;  // direction of z; (-ub, ua) lies across
+    const float g_along = ga * ua + gb * ub, g_across = gb * ua - ga * ub;
+    const float h_along = ha * ua + hb * ub, h_across = hb * ua - ha * ub;
+    const float bent = active * threshold * inverse;
+    for_g_re[i] = static_cast<T>(active * ha - bent * h_across * ub);
+    for_g_im[i] = static_cast<T>(active * hb + bent * h_across * ua);
+    const float along = bent * inverse * g_across * h_across,
+                across = bent * inverse * (h_along * g_across + g_along * h_across);
+    for_re[i] = static_cast<T>(across * ub - along * ua);
+    for_im[i] = static_cast<T>(-across * ua - along * ub);
+    total += active * inverse * g_across * h_across;
+  }
+  return total;
+}
+
 template <class T>
 MELETE_INLINE float distance_forward(const T* a_re, const T* a_im, const T* b_re, const T* b_im,
                                      int64_t count) {
@@ -93,6 +125,12 @@ MELETE_INLINE void distance_backward(const T* a_re, const T* a_im, const T* b_re
   MELETE_VECTOR_TARGETS float run_mod_relu_backward(const T* g_re, const T* g_im, const T* re, const T* im, \
                                                     T* out_re, T* out_im, int64_t count, float threshold) { \
     return mod_relu_backward(g_re, g_im, re, im, out_re, out_im, count, threshold);                         \
+  }                                                                                                         \
+  MELETE_VECTOR_TARGETS float run_mod_relu_second(                                                          \
+      const T* h_re, const T* h_im, const T* g_re, const T* g_im, const T* re, const T* im, T* for_g_re,    \
+      T* for_g_im, T* for_re, T* for_im, int64_t count, float threshold) {                                  \
+    return mod_relu_second(h_re, h_im, g_re, g_im, re, im, for_g_re, for_g_im, for_re, for_im, count,       \
+                           threshold);                                                                      \
   }                                                                                                         \
   MELETE_VECTOR_TARGETS float run_distance_forward(const T* a_re, const T* a_im, const T* b_re,             \
                                                    const T* b_im, int64_t count) {                          \
@@ -141,6 +179,55 @@ bool has_kernel(const at::Tensor& tensor) {
   return tensor.is_cpu() && (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kBFloat16);
 }
 
+// The gradient of z; returns the sum of the threshold's.
+double mod_relu_gradient(const ComplexPair& g, const ComplexPair& z, float threshold, ComplexPair& result) {
+  result = {at::empty_like(z.re), at::empty_like(z.re)};
+  double total = 0;
+  for_type(z.re, [&](auto type) {
+    using T = decltype(type);
+    total = over_chunks(z.re.numel(), [&](int64_t at, int64_t count) {
+      return run_mod_relu_backward(g.re.data_ptr<T>() + at, g.im.data_ptr<T>() + at, z.re.data_ptr<T>() + at,
+                                   z.im.data_ptr<T>() + at, result.re.data_ptr<T>() + at,
+                                   result.im.data_ptr<T>() + at, count, threshold);
+    });
+  });
+  return total;
+}
+
+// The same as a function, for gradients of gradients.
+struct ModReluGradient : torch::autograd::Function<ModReluGradient> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& g_re, const at::Tensor& g_im,
+                               const at::Tensor& re, const at::Tensor& im, const at::Tensor& threshold) {
+    context->save_for_backward({g_re, g_im, re, im, threshold});
+    ComplexPair result;
+    mod_relu_gradient({g_re, g_im}, {re, im}, threshold.item<float>(), result);
+    return {result.re, result.im};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    require(!at::GradMode::is_enabled(), "[mod_relu] expected no third derivative; there is none");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &re = saved[2], &threshold = saved[4];
+    const at::Tensor h_re = same_order(gradients[0], re), h_im = same_order(gradients[1], re);
+    variable_list result(5);
+    for (size_t i = 0; i < 4; ++i) result[i] = at::empty_like(re);
+    const float level = threshold.item<float>();
+    double total = 0;
+    for_type(re, [&](auto type) {
+      using T = decltype(type);
+      const auto from = [&](size_t i) { return saved[i].template data_ptr<T>(); };
+      const auto to = [&](size_t i) { return result[i].template data_ptr<T>(); };
+      total = over_chunks(re.numel(), [&](int64_t at, int64_t count) {
+        return run_mod_relu_second(h_re.data_ptr<T>() + at, h_im.data_ptr<T>() + at, from(0) + at,
+                                   from(1) + at, from(2) + at, from(3) + at, to(0) + at, to(1) + at,
+                                   to(2) + at, to(3) + at, count, level);
+      });
+    });
+    result[4] = at::full({}, total, threshold.options());
+    return result;
+  }
+};
+
 struct ModRelu : torch::autograd::Function<ModRelu> {
   static variable_list forward(AutogradContext* context, const at::Tensor& re, const at::Tensor& im,
                                const at::Tensor& threshold) {
@@ -161,29 +248,25 @@ struct ModRelu : torch::autograd::Function<ModRelu> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &re = saved[0], &im = saved[1], &threshold = saved[2];
-    if (at::GradMode::is_enabled()) {  // the gradient will itself be differentiated
-      const ComplexPair y = mod_relu_reference({re, im}, threshold);
-      variable_list inputs, result(3);
-      for (const at::Tensor& input : saved)
-        if (input.requires_grad()) inputs.push_back(input);
-      const auto found = torch::autograd::grad({y.re, y.im}, inputs, gradients, true, true);
-      for (size_t i = 0, next = 0; i < 3; ++i)
-        if (saved[i].requires_grad()) result[i] = found[next++];
-      return result;
+    const ComplexPair g{same_order(gradients[0], re), same_order(gradients[1], re)};
+    if (!at::GradMode::is_enabled()) {
+      ComplexPair result;
+      const double total = mod_relu_gradient(g, {re, im}, threshold.item<float>(), result);
+      return {result.re, result.im, at::full({}, total, threshold.options())};
     }
-    const at::Tensor g_re = same_order(gradients[0], re), g_im = same_order(gradients[1], re);
-    at::Tensor out_re = at::empty_like(re), out_im = at::empty_like(re);
-    const float level = threshold.item<float>();
-    double total = 0;
-    for_type(re, [&](auto type) {
-      using T = decltype(type);
-      total = over_chunks(re.numel(), [&](int64_t at, int64_t count) {
-        return run_mod_relu_backward(g_re.data_ptr<T>() + at, g_im.data_ptr<T>() + at, re.data_ptr<T>() + at,
-                                     im.data_ptr<T>() + at, out_re.data_ptr<T>() + at,
-                                     out_im.data_ptr<T>() + at, count, level);
-      });
-    });
-    return {out_re, out_im, at::full({}, total, threshold.options())};
+    // The gradient will itself be differentiated.
+    if (!context->needs_input_grad(2)) {
+      const auto result = ModReluGradient::apply(g.re, g.im, re, im, threshold);
+      return {result[0], result[1], at::Tensor()};
+    }
+    const ComplexPair y = mod_relu_reference({re, im}, threshold);
+    variable_list inputs, result(3);
+    for (const at::Tensor& input : saved)
+      if (input.requires_grad()) inputs.push_back(input);
+    const auto found = torch::autograd::grad({y.re, y.im}, inputs, {g.re, g.im}, true, true);
+    for (size_t i = 0, next = 0; i < 3; ++i)
+      if (saved[i].requires_grad()) result[i] = found[next++];
+    return result;
   }
 };
 
