@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/record_function.h>
+
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -261,6 +264,52 @@ TEST_F(Ranks, BadNumbersOfOneAreSkippedByAll) {
       EXPECT_TRUE(at::isfinite(tensor).all().item<bool>()) << name;
     EXPECT_LT(difference((folder_ / "1-0.safetensors").string(), out + "-0.safetensors"), kRounding);
   }
+}
+
+// Calls of c10d's that this process makes in one step.
+int64_t collectives_of_a_step(Group& group, int64_t accumulate) {
+  toy::ToyTask task({.draws = false, .buffers = false});
+  SharedToys source(group);
+  TrainerConfig config = toy::small_config(8);
+  config.accumulate = accumulate;
+  TrainerParts parts{task, source};
+  parts.group = &group;
+  Trainer trainer(std::move(parts), config);
+  trainer.step();  // the first one also settles buckets
+  static std::atomic<int64_t> calls;
+  calls = 0;
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+        if (std::string_view(function.name()).starts_with("gloo:")) ++calls;
+        return std::unique_ptr<at::ObserverContext>();
+      }));
+  trainer.step();
+  at::removeCallback(handle);
+  return calls;
+}
+
+// Not a test of its own: one rank of the test below, in a process of its own.
+TEST(Helper, OneRankThatCountsCollectives) {
+  if (!std::getenv("MELETE_TEST_COLLECTIVES"))
+    GTEST_SKIP() << "runs only as a process of Ranks.AccumulationSendsGradientsOnce";
+  set_threads(1);
+  Group group(read_place(), {});
+  const int64_t once = collectives_of_a_step(group, 1);
+  EXPECT_GE(once, 2) << "one for each phase of the step at least";
+  EXPECT_EQ(collectives_of_a_step(group, 4), once);
+  group.finish();
+}
+
+TEST_F(Ranks, AccumulationSendsGradientsOnce) {
+  const int port = free_port();
+  for (const Ended& ended :
+       run_ranks(2, "/proc/self/exe", {"--gtest_filter=Helper.OneRankThatCountsCollectives"}, folder_,
+                 [&](int64_t rank) {
+                   Variables variables = rank_of(rank, 2, port);
+                   variables["MELETE_TEST_COLLECTIVES"] = "1";
+                   return variables;
+                 }))
+    EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
 }  // namespace
