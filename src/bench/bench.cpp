@@ -19,6 +19,7 @@ nlohmann::ordered_json BenchReport::json() const {
   nlohmann::ordered_json report;
   report["machine"] = {{"sgemm_gflops", machine.sgemm_gflops},
                        {"bf16_gflops", machine.bf16_gflops},
+                       {"read_gb_per_second", machine.read_gb_per_second},
                        {"threads", machine.threads}};
   report["results"] = nlohmann::ordered_json::array();
   for (const BenchRow& row : rows) {

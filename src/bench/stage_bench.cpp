@@ -70,8 +70,14 @@ void bench_step(Bench& bench, Task& task, const std::string& name, at::Tensor se
       name + ".train_step", [&] { trainer.step(); }, true);
 }
 
-void note_tokens(BenchRow& row, int64_t tokens) {
-  row.note = fmt::format("{:.0f} tokens/s", static_cast<double>(tokens) / row.seconds);
+// A token reads every weight of its transformer once: memory sets the limit.
+void note_tokens(const Bench& bench, BenchRow& row, int64_t tokens, const Transformer& transformer) {
+  int64_t weights = 0;
+  for (const at::Tensor& parameter : transformer->parameters()) weights += parameter.numel();
+  const double per_second = static_cast<double>(tokens) / row.seconds,
+               bytes = static_cast<double>(weights) * (row.precision == "bf16" ? 2 : 4);
+  row.note = fmt::format("{:.0f} tokens/s, {:.0f} % of memory's speed", per_second,
+                         100e-9 * bytes * per_second / bench.report().machine.read_gb_per_second);
 }
 
 void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& precision) {
@@ -89,6 +95,7 @@ void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& 
     semantic->logits->bias[c.semantic_tokens] = -1e9;  // so that none of them ends early
   }
   note_tokens(
+      bench,
       bench.measure(
           "generate.semantic",
           [&] {
@@ -96,7 +103,7 @@ void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& 
             generate_semantic(semantic, at::empty({1, 0}, at::kLong), c.generated_length, request(draws));
           },
           true),
-      c.generated_length);
+      c.generated_length, semantic->transformer);
   CoarseTransformer coarse(coarse_of(c));
   coarse->eval();
   const int64_t frames = c.generated_length / c.coarse_quantizers;
@@ -108,18 +115,19 @@ void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& 
                .size(1) *
            c.coarse_quantizers;
   });
-  note_tokens(row, made);
+  note_tokens(bench, row, made, coarse->transformer);
   FineTransformer fine(fine_of(c));
   fine->eval();
   const int64_t fine_frames = c.generated_length / c.fine_quantizers;
-  note_tokens(bench.measure("generate.fine",
+  note_tokens(bench,
+              bench.measure("generate.fine",
                             [&] {
                               RowDraws draws(1, "bench", 1);
                               generate_fine(fine,
                                             noise({1, fine_frames, c.coarse_quantizers}, c.codebook_size), {},
                                             request(draws));
                             }),
-              fine_frames * c.fine_quantizers);
+              fine_frames * c.fine_quantizers, fine->transformer);
 }
 
 }  // namespace

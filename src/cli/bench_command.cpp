@@ -110,8 +110,9 @@ int bench_command(const std::vector<std::string>& args) {
   Bench bench(precision, static_cast<int>(repeats));
   if (!json) {
     const MachinePeak& machine = bench.report().machine;
-    fmt::print("{}\n{} thread{}: sgemm {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s\n", engine_info().cpu,
-               machine.threads, machine.threads == 1 ? "" : "s", machine.sgemm_gflops, machine.bf16_gflops);
+    fmt::print("{}\n{} thread{}: sgemm {:.0f} GFLOP/s, bf16 {:.0f} GFLOP/s, memory read at {:.0f} GB/s\n",
+               engine_info().cpu, machine.threads, machine.threads == 1 ? "" : "s", machine.sgemm_gflops,
+               machine.bf16_gflops, machine.read_gb_per_second);
     bench.on_row = [](const BenchRow& row) {
       fmt::print(stderr, "  {} {}\n", row.name, human_seconds(row.seconds));
     };

@@ -61,6 +61,7 @@ void print_peak() {
                                  peak.bf16_gflops < peak.sgemm_gflops
                                      ? " (slower than fp32 on this CPU: train with precision fp32)"
                                      : ""));
+  line("memory, read", fmt::format("{:.0f} GB/s", peak.read_gb_per_second));
 }
 
 // True when nothing is broken.
