@@ -17,12 +17,23 @@ namespace {
 constexpr int64_t kBlock = 2 * kLanes;  // inputs taken at once
 constexpr int kOutputs = 4;             // rows of weights that are read side by side
 
+// The first `count` of a block, then zeros.
+MELETE_INLINE void load_block(const float* from, int64_t count, LaneVector& first, LaneVector& second) {
+  float room[kBlock] = {};
+  for (int64_t i = 0; i < count; ++i) room[i] = from[i];
+  load<kLanes>(first, room);
+  load<kLanes>(second, room + kLanes);
+}
+
 // A row of weights gives a block of them as two vectors. float32: as they stand in memory.
 struct Plain {
   const float* row;
-  MELETE_INLINE float first(int64_t block, int64_t lane) const { return row[block * kBlock + lane]; }
-  MELETE_INLINE float second(int64_t block, int64_t lane) const {
-    return row[block * kBlock + kLanes + lane];
+  MELETE_INLINE void block(int64_t number, LaneVector& first, LaneVector& second) const {
+    load<kLanes>(first, row + number * kBlock);
+    load<kLanes>(second, row + number * kBlock + kLanes);
+  }
+  MELETE_INLINE void last_block(int64_t number, int64_t count, LaneVector& first, LaneVector& second) const {
+    load_block(row + number * kBlock, count, first, second);
   }
 };
 
@@ -30,11 +41,15 @@ struct Plain {
 // that both come out without moving anything between lanes. The last block is filled up with zeros.
 struct Halves {
   const uint32_t* row;
-  MELETE_INLINE float first(int64_t block, int64_t lane) const {
-    return std::bit_cast<float>(row[block * kLanes + lane] << 16);
+  MELETE_INLINE void block(int64_t number, LaneVector& first, LaneVector& second) const {
+    typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
+    typedef uint32_t InMemory __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+    const Words words = *reinterpret_cast<const InMemory*>(row + number * kLanes);
+    first = (LaneVector)(words << 16);
+    second = (LaneVector)(words & 0xffff0000u);
   }
-  MELETE_INLINE float second(int64_t block, int64_t lane) const {
-    return std::bit_cast<float>(row[block * kLanes + lane] & 0xffff0000u);
+  MELETE_INLINE void last_block(int64_t number, int64_t, LaneVector& first, LaneVector& second) const {
+    block(number, first, second);
   }
 };
 
@@ -49,24 +64,43 @@ struct Product {
 // numbers: a row's result does not depend on what is computed beside it.
 template <int Rows, int Outputs, class Weights>
 MELETE_INLINE void tile(const Product& p, const Weights* weights, int64_t output, int64_t row) {
-  float sums[Rows][Outputs][2][kLanes] = {};
-  const int64_t whole = p.in / kBlock;
-  for (int64_t block = 0; block < whole; ++block)
-    for (int o = 0; o < Outputs; ++o)
-      for (int r = 0; r < Rows; ++r) {
-        const float* x = p.x + (row + r) * p.in + block * kBlock;
-        for (int64_t lane = 0; lane < kLanes; ++lane) {
-          sums[r][o][0][lane] += weights[o].first(block, lane) * x[lane];
-          sums[r][o][1][lane] += weights[o].second(block, lane) * x[kLanes + lane];
-        }
-      }
-  for (int r = 0; r < Rows; ++r)
+  LaneVector sums[Rows][Outputs][2] = {};
+  LaneVector x[Rows][2], first, second;
+  const float* inputs = p.x + row * p.in;
+  const int64_t whole = p.in / kBlock, rest = p.in % kBlock;
+  const auto add_products = [&](int o) __attribute__((always_inline)) {
+#pragma GCC unroll 2
+    for (int r = 0; r < Rows; ++r) {
+      sums[r][o][0] += first * x[r][0];
+      sums[r][o][1] += second * x[r][1];
+    }
+  };
+  for (int64_t block = 0; block < whole; ++block) {
+#pragma GCC unroll 2
+    for (int r = 0; r < Rows; ++r) {
+      load<kLanes>(x[r][0], inputs + r * p.in + block * kBlock);
+      load<kLanes>(x[r][1], inputs + r * p.in + block * kBlock + kLanes);
+    }
+#pragma GCC unroll 4
     for (int o = 0; o < Outputs; ++o) {
-      float sum = sum_of(sums[r][o][0]) + sum_of(sums[r][o][1]);
-      const float* x = p.x + (row + r) * p.in + whole * kBlock;
-      const int64_t rest = p.in - whole * kBlock;
-      for (int64_t i = 0; i < std::min(rest, kLanes); ++i) sum += weights[o].first(whole, i) * x[i];
-      for (int64_t i = kLanes; i < rest; ++i) sum += weights[o].second(whole, i - kLanes) * x[i];
+      weights[o].block(block, first, second);
+      add_products(o);
+    }
+  }
+  if (rest > 0) {
+#pragma GCC unroll 2
+    for (int r = 0; r < Rows; ++r) load_block(inputs + r * p.in + whole * kBlock, rest, x[r][0], x[r][1]);
+#pragma GCC unroll 4
+    for (int o = 0; o < Outputs; ++o) {
+      weights[o].last_block(whole, rest, first, second);
+      add_products(o);
+    }
+  }
+#pragma GCC unroll 2
+  for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+    for (int o = 0; o < Outputs; ++o) {
+      float sum = sum_of(sums[r][o][0] + sums[r][o][1]);
       if (p.bias) sum += p.bias[output + o];
       float& y = p.y[(row + r) * p.y_step + output + o];
       y = p.add ? y + sum : sum;

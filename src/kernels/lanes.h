@@ -4,15 +4,20 @@
 #include <cstdint>
 
 #include "kernels/vector_math.h"
+#include "kernels/vectors.h"
 
 namespace melete {
 
 constexpr int64_t kLanes = 16;
 
-MELETE_INLINE float sum_of(const float* lanes) {
-  float eight[8], four[4];
-  for (int i = 0; i < 8; ++i) eight[i] = lanes[i] + lanes[i + 8];
-  for (int i = 0; i < 4; ++i) four[i] = eight[i] + eight[i + 4];
+using LaneVector = Lanes<kLanes>::Vector;
+
+// By halves: what a compiler makes of a loop over lanes is a long chain of single additions.
+MELETE_INLINE float sum_of(const LaneVector& x) {
+  const Lanes<8>::Vector eight = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                                 __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+  const Lanes<4>::Vector four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
@@ -23,7 +28,9 @@ MELETE_INLINE float sum_over(int64_t n, F f) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += f(i + lane);
-  float sum = sum_of(lanes);
+  LaneVector sums;
+  load<kLanes>(sums, lanes);
+  float sum = sum_of(sums);
   for (; i < n; ++i) sum += f(i);
   return sum;
 }
