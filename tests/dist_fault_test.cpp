@@ -73,35 +73,24 @@ TEST_F(Ranks, AnInterruptSavesOnceAndEndsAll) {
 }
 
 TEST_F(Ranks, ACutLinkIsNoticed) {
-  // Two network namespaces with a cable between them; the cable is pulled while they train.
-  const std::string script = fmt::format(R"(
-set -e
-ip link add name veth0 type veth peer name veth1
-unshare -n sleep 120 &
-other=$!
-sleep 0.3
-ip link set veth1 netns $other
-ip addr add 10.77.0.1/24 dev veth0; ip link set veth0 up; ip link set lo up
-nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/24 dev veth1; ip link set veth1 up; ip link set lo up'
-echo ready
+  // The cable is pulled while they train.
+  std::string command = MELETE_PROGRAM;
+  for (const std::string& word :
+       words("run", 100000, {"--batch_size", "4", "--train.dist.timeout_seconds", "3"}))
+    command += " " + word;
+  std::ofstream(folder_ / "cut.sh") << kTwoMachines
+                                    << fmt::format(R"(
 export WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=29511 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1
-cd {}
-RANK=0 {} > zero.log 2>&1 & zero=$!
-RANK=1 nsenter -t $other -n {} > one.log 2>&1 & one=$!
+cd {0}
+RANK=0 {1} > zero.log 2>&1 & zero=$!
+RANK=1 nsenter -t $other -n {1} > one.log 2>&1 & one=$!
 for i in $(seq 600); do [ -e run/checkpoints/step_00000002.safetensors ] && break; sleep 0.05; done
 ip link set veth0 down
 code=0; wait $zero || code=$?; echo "zero $code"
 code=0; wait $one || code=$?; echo "one $code"
 kill $other
 )",
-                                         folder_.string(), "%s", "%s");
-  std::string command = MELETE_PROGRAM;
-  for (const std::string& word :
-       words("run", 100000, {"--batch_size", "4", "--train.dist.timeout_seconds", "3"}))
-    command += " " + word;
-  std::string text = script;
-  for (size_t at; (at = text.find("%s")) != std::string::npos;) text.replace(at, 2, command);
-  std::ofstream(folder_ / "cut.sh") << text;
+                                                   folder_.string(), command);
   const Ended ended =
       Process("unshare", {"-rn", "bash", (folder_ / "cut.sh").string()}, folder_ / "cut.log").wait();
   if (ended.output.find("ready") == std::string::npos)

@@ -137,19 +137,11 @@ TEST_F(Ranks, MpirunStartsThem) {
 }
 
 TEST_F(Ranks, TwoMachinesAsSlurmAndTorchrunNameThem) {
-  // Two network namespaces with a cable between them are two machines; each has its own working folder.
+  // Each has its own working folder.
   std::string command = MELETE_PROGRAM;
   for (const std::string& word : words("run", 6, {"--batch_size", "4"})) command += " " + word;
-  std::ofstream(folder_ / "two.sh") << fmt::format(R"(
-set -e
-ip link add name veth0 type veth peer name veth1
-unshare -n sleep 120 &
-other=$!
-sleep 0.3
-ip link set veth1 netns $other
-ip addr add 10.77.0.1/24 dev veth0; ip link set veth0 up; ip link set lo up
-nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/24 dev veth1; ip link set veth1 up; ip link set lo up'
-echo ready
+  std::ofstream(folder_ / "two.sh") << kTwoMachines
+                                    << fmt::format(R"(
 both() {{ # a folder for each machine, and how each process learns of its place
   mkdir -p {0}/$1/first {0}/$1/second
   (cd {0}/$1/first; export $2; exec {1}) > {0}/$1.first.log 2>&1 & zero=$!

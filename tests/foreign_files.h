@@ -1,10 +1,13 @@
 // Looking into files of other programs, and making broken ones, for tests of imports and exports.
 #pragma once
 
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "io/base/checksum.h"
@@ -33,6 +36,38 @@ inline nlohmann::ordered_json content(const std::string& path) {
     sum.add(bytes);
     return nlohmann::ordered_json{{"type", tensor.element}, {"shape", tensor.shape}, {"sum", sum.hex()}};
   });
+}
+
+// Runs Python with torch on `script`, which has same(a, b, where): two loaded trees are equal to the last
+// bit; it returns the number of tensors. What is given follows as sys.argv[1:]. True when the script ended
+// well.
+inline bool run_python(const std::string& folder, const std::string& script,
+                       const std::vector<std::string>& given) {
+  const std::string path = folder + "/compare.py";
+  std::ofstream(path) << R"(
+import sys, torch
+def same(a, b, at):
+    assert type(a) is type(b), (at, type(a), type(b))
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and a.shape == b.shape, (at, a.dtype, b.dtype, a.shape, b.shape)
+        assert a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes(), at
+        return 1
+    if isinstance(a, dict):
+        assert list(a) == list(b), (at, list(a), list(b))
+        return sum(same(a[k], b[k], at + '.' + str(k)) for k in a)
+    if isinstance(a, (list, tuple)):
+        assert len(a) == len(b), at
+        return sum(same(x, y, at + '.' + str(i)) for i, (x, y) in enumerate(zip(a, b)))
+    assert a == b, (at, a, b)
+    return 0
+)" << script;
+  std::string command = "/usr/bin/python3 " + path;
+  for (const std::string& each : given) command += " " + each;
+  return std::system(command.c_str()) == 0;
+}
+
+inline bool python_has_torch() {
+  return std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
 }
 
 // A .pt file that can be changed and written again; tensors of the tree are {"$tensor": name}.

@@ -62,29 +62,13 @@ TEST(Import, DerivedTensorsAreWhatUpstreamSaved) {
 }
 
 TEST(Import, PythonReadsTheSame) {
-  const std::string python = "/usr/bin/python3";
-  if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
-    GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
+  if (!python_has_torch()) GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
   TemporaryFolder folder;
   save_checkpoint(folder / "x.safetensors", import_audiolm_pytorch(kPackage).checkpoint);
   export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
   export_checkpoint(folder / "x.safetensors", folder / "inference.pt", ExportFor::inference);
-  write_bytes(folder / "compare.py", R"(
-import sys, torch, pickle
-def same(a, b, at):
-    assert type(a) is type(b), (at, type(a), type(b))
-    if isinstance(a, torch.Tensor):
-        assert a.dtype == b.dtype and a.shape == b.shape, (at, a.dtype, b.dtype, a.shape, b.shape)
-        assert a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes(), at
-        return 1
-    if isinstance(a, dict):
-        assert list(a) == list(b), (at, list(a), list(b))
-        return sum(same(a[k], b[k], at + '.' + str(k)) for k in a)
-    if isinstance(a, (list, tuple)):
-        assert len(a) == len(b), at
-        return sum(same(x, y, at + '.' + str(i)) for i, (x, y) in enumerate(zip(a, b)))
-    assert a == b, (at, a, b)
-    return 0
+  const std::string script = R"(
+import pickle
 first, second, slim = (torch.load(p) for p in sys.argv[1:4])
 count = same(first, second, '')
 assert count > 700, count
@@ -96,11 +80,8 @@ for k, v in slim['model'].items():
 missing = [k for k in ema if k not in slim['model']]
 assert all(k.startswith(('discriminators.', 'stft_discriminator.')) for k in missing), missing
 print(count, 'tensors are the same')
-)");
-  const int code = std::system((python + " " + (folder / "compare.py") + " " + kPackage + " " +
-                                (folder / "y.pt") + " " + (folder / "inference.pt"))
-                                   .c_str());
-  EXPECT_EQ(code, 0);
+)";
+  EXPECT_TRUE(run_python(folder.path(), script, {kPackage, folder / "y.pt", folder / "inference.pt"}));
 }
 
 TEST(Import, BareFilesGiveTheSameModel) {

@@ -114,6 +114,21 @@ inline double difference(const std::string& path_a, const std::string& path_b) {
 
 inline constexpr double kRounding = 2e-5;
 
+// The beginning of a bash script: two network namespaces with a cable between them are two machines, this one
+// at 10.77.0.1 (cable veth0) and the one of process $other at 10.77.0.2. For `unshare -rn bash`; says
+// "ready".
+inline constexpr const char* kTwoMachines = R"(
+set -e
+ip link add name veth0 type veth peer name veth1
+unshare -n sleep 120 &
+other=$!
+sleep 0.3
+ip link set veth1 netns $other
+ip addr add 10.77.0.1/24 dev veth0; ip link set veth0 up; ip link set lo up
+nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/24 dev veth1; ip link set veth1 up; ip link set lo up'
+echo ready
+)";
+
 class Ranks : public testing::Test {
  protected:
   static void SetUpTestSuite() {

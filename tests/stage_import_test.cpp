@@ -248,26 +248,9 @@ TEST(StageImport, TrainingGoesOnAndComesBack) {
 }
 
 TEST(StageImport, PythonReadsTheSame) {
-  const std::string python = "/usr/bin/python3";
-  if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
-    GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
+  if (!python_has_torch()) GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
   TemporaryFolder folder;
-  write_bytes(folder / "compare.py", R"(
-import sys, torch
-def same(a, b, at):
-    assert type(a) is type(b), (at, type(a), type(b))
-    if isinstance(a, torch.Tensor):
-        assert a.dtype == b.dtype and a.shape == b.shape, (at, a.dtype, b.dtype, a.shape, b.shape)
-        assert a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes(), at
-        return 1
-    if isinstance(a, dict):
-        assert list(a) == list(b), (at, list(a), list(b))
-        return sum(same(a[k], b[k], at + '.' + str(k)) for k in a)
-    if isinstance(a, (list, tuple)):
-        assert len(a) == len(b), at
-        return sum(same(x, y, at + '.' + str(i)) for i, (x, y) in enumerate(zip(a, b)))
-    assert a == b, (at, a, b)
-    return 0
+  const std::string script = R"(
 first, second, anew, slim = (torch.load(p) for p in sys.argv[1:5])
 count = same(first, second, '')
 assert count > 100, count
@@ -283,7 +266,7 @@ optimiser.step()
 assert optimiser.param_groups[0]['lr'] == 0.002
 assert all(optimiser.state[p]['exp_avg'].shape == p.shape for p in parameters)
 print(count, 'tensors are the same')
-)");
+)";
   for (const std::string& kind : kKinds) {
     Checkpoint checkpoint = import_audiolm_pytorch(package_of(kind)).checkpoint;
     save_checkpoint(folder / "x.safetensors", checkpoint);
@@ -292,9 +275,9 @@ print(count, 'tensors are the same')
     checkpoint.meta.erase("foreign");
     save_checkpoint(folder / "x.safetensors", checkpoint);
     export_checkpoint(folder / "x.safetensors", folder / "anew.pt", ExportFor::training);
-    std::string command = python + " " + (folder / "compare.py") + " " + package_of(kind);
-    for (const char* name : {"same.pt", "anew.pt", "slim.pt"}) command += " " + (folder / name);
-    EXPECT_EQ(std::system(command.c_str()), 0) << kind;
+    EXPECT_TRUE(run_python(folder.path(), script,
+                           {package_of(kind), folder / "same.pt", folder / "anew.pt", folder / "slim.pt"}))
+        << kind;
   }
 }
 

@@ -7,22 +7,16 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/vector_targets.h"
+#include "kernels/vectors.h"
 
 namespace melete {
 
 namespace {
 
-template <int Width>
-struct Lanes {
-  typedef float Vector __attribute__((vector_size(Width * 4), aligned(4), may_alias));
-  typedef int32_t Integers __attribute__((vector_size(Width * 4)));
-};
-
 // x > 0 ? x : exp(x) - 1, by a polynomial on [-ln 2 / 2, ln 2 / 2] and the exponent's bits
 template <int Width>
-MELETE_INLINE void elu_in_place(typename Lanes<Width>::Vector& x) {
-  using V = typename Lanes<Width>::Vector;
+MELETE_INLINE void elu_in_place(typename Lanes<Width>::InMemory& x) {
+  using V = typename Lanes<Width>::InMemory;
   using I = typename Lanes<Width>::Integers;
   const V zero = V{}, lowest = zero - 87.f;
   V a = x < zero ? x : zero;
@@ -46,7 +40,7 @@ MELETE_INLINE void elu_in_place(typename Lanes<Width>::Vector& x) {
 template <int Width, int Vectors, int Rows>
 MELETE_INLINE void product_tile(const FrameWindows& w, const float* x, const float* packed, const float* bias,
                                 bool elu, float* y, int64_t columns) {
-  using V = typename Lanes<Width>::Vector;
+  using V = typename Lanes<Width>::InMemory;
   V sums[Rows][Vectors];
   for (int v = 0; v < Vectors; ++v) {
     const V start = bias ? *reinterpret_cast<const V*>(bias + v * Width) : V{};
@@ -105,7 +99,7 @@ MELETE_INLINE void product_rows(const FrameWindows& w, const float* x, const flo
 template <int Width, int Vectors, int Rows>
 MELETE_INLINE void transposed_tile(const float* x, int64_t row_step, const float* gradient, int64_t count,
                                    float* result, int64_t columns) {
-  using V = typename Lanes<Width>::Vector;
+  using V = typename Lanes<Width>::InMemory;
   V sums[Rows][Vectors];
   for (int r = 0; r < Rows; ++r)
     for (int v = 0; v < Vectors; ++v)
@@ -128,7 +122,7 @@ template <class Set, int Width, int Vectors, int Rows>
 MELETE_INLINE void transposed_panel(const FrameWindows& w, const float* x, const float* gradient,
                                     int64_t gradient_batch_step, float* result, float* bias_result,
                                     int64_t columns, int64_t column, int64_t first, int64_t last) {
-  using V = typename Lanes<Width>::Vector;
+  using V = typename Lanes<Width>::InMemory;
   constexpr int64_t kPanel = Width * Vectors, kFrames = 128;
   alignas(64) float block[kFrames * kPanel];  // one panel of the gradient, close together
   V bias_sums[Vectors] = {};
@@ -221,17 +215,12 @@ MELETE_KERNELS(v4, __attribute__((target("arch=x86-64-v4"))), 16, 2, 12, 8)
 #endif
 
 const Kernels& kernels() {
+  return best_of<Kernels>(k_plain
 #if defined(__x86_64__)
-  static const Kernels& best = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                                       __builtin_cpu_supports("avx512bw") &&
-                                       __builtin_cpu_supports("avx512dq")
-                                   ? k_v4
-                               : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? k_v3
-                                                                                                 : k_plain;
-  return best;
-#else
-  return k_plain;
+                          ,
+                          k_v3, k_v4
 #endif
+  );
 }
 
 // Transposition goes by strips of this many rows and runs of this many columns, which stay in the first

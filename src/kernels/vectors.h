@@ -2,6 +2,8 @@
 // hand, because their tiles are sized by the registers.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -10,6 +12,7 @@ template <int Width>
 struct Lanes {
   typedef float Vector __attribute__((vector_size(Width * 4)));
   typedef float InMemory __attribute__((vector_size(Width * 4), aligned(4), may_alias));
+  typedef int32_t Integers __attribute__((vector_size(Width * 4)));
 };
 
 template <int Width>
