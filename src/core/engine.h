@@ -47,4 +47,8 @@ struct EngineInfo {
 };
 EngineInfo engine_info();
 
+inline bool has_bf16_instructions(const EngineInfo& info) {
+  return info.avx512_bf16 || info.amx;
+}
+
 }  // namespace melete
