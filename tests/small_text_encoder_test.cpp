@@ -271,7 +271,7 @@ TEST(SmallTextEncoder, ResumeIsBitForBit) {
   }
 }
 
-TEST(SmallTextEncoder, GenerationNeedsTheCheckpointsAlone) {
+TEST(SmallTextEncoder, ResumeAndGenerationNeedTheCheckpointsAlone) {
   TemporaryFolder folder;
   const std::string tokens = write_token_folder(folder);
   std::filesystem::create_directories(folder.path() + "/runs");
@@ -285,6 +285,8 @@ TEST(SmallTextEncoder, GenerationNeedsTheCheckpointsAlone) {
   words.insert(words.end(), {"--model.quantizers", "2"});
   ASSERT_EQ(run_program(words), 0);
   std::filesystem::remove(pieces);
+  ASSERT_EQ(run_program({"train", "semantic", "--out", folder / "runs/semantic", "--resume", "--steps", "2"}),
+            0);
 
   auto settings = small_codec_settings();
   settings["model"]["codec"]["quantizer"] = {{"quantizers", 3}, {"codebook_size", kNotes}};

@@ -156,14 +156,17 @@ Sources open_sources(Recipe& recipe, Data& data, uint64_t seed, const Group& gro
   return sources;
 }
 
-// On resume the settings start from what the run was made with; recipe files and flags go on top.
-void read_settings_of_run(const std::string& folder, const std::string& what, Schema& schema) {
+// On resume the settings start from what the run was made with; recipe files and flags go on top. Returns the
+// file that the run keeps.
+std::string read_settings_of_run(const std::string& folder, const std::string& what, Recipe& recipe,
+                                 Schema& schema) {
   const auto found = latest_usable(folder, [](const std::string&) {});
   require(found.has_value(), "[train] {} has no checkpoint to resume from; start it without --resume",
           folder);
   const std::string task = found->checkpoint.meta.value("task", "");
   require(task == what, "[train] {} is a run of `{}`, not of `{}`", folder, task, what);
   schema.apply(found->checkpoint.meta.at("config"));
+  return recipe.kept_file(found->checkpoint.tensors, found->path);
 }
 
 struct Words {
@@ -175,13 +178,14 @@ struct Words {
 int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& arguments, Words words) {
   // The main rank looks into the run folder, and all use its settings; another machine may not see the
   // folder.
+  std::string kept_file;
   if (group.main()) {
     if (words.auto_resume && !words.resume && !words.fresh) {
       words.resume = latest_usable(words.out, [](const std::string&) {}).has_value();
       words.fresh = !words.resume && has_run(words.out);  // it died before its first checkpoint
     }
     if (words.resume) {
-      read_settings_of_run(words.out, words.what, schema);
+      kept_file = read_settings_of_run(words.out, words.what, recipe, schema);
       arguments.apply_settings();
     }
     if (recipe.data_from.empty())
@@ -191,6 +195,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
       group.from_main(nlohmann::ordered_json{{"resume", words.resume}, {"settings", schema.json()}}.dump()));
   words.resume = agreed.at("resume");
   if (!group.main()) schema.apply(agreed.at("settings"));
+  if (words.resume) recipe.take_kept_file(group.from_main(kept_file));
   schema.check();
   recipe.settle();
   if (recipe.train.device == "cuda" && !group.alone())

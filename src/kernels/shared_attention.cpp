@@ -13,6 +13,8 @@ namespace melete {
 namespace {
 
 constexpr int64_t kQueries = 64;  // of a block
+constexpr int64_t kCollected =
+    64;  // rows at once that keys and values collect from: they stay in the first cache
 
 // from [count, width] with rows `step` apart -> [width / kPanel, count, kPanel]
 void to_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
@@ -196,8 +198,10 @@ SharedAttentionGradient shared_attention_backward(const SharedAttentionInput& in
     std::vector<float> sums(static_cast<size_t>(padded * a.dim));
     const auto collect = [&](const at::Tensor& by_row, const at::Tensor& what, int64_t item,
                              const at::Tensor& into) {
-      transposed(of_item(by_row, item) + block.row * a.step + from, a.step,
-                 of_item(what, item) + block.row * a.dim, a.dim, sums.data(), false, rows, padded, a.dim);
+      for (int64_t row = 0; row < rows; row += kCollected)
+        transposed(of_item(by_row, item) + (block.row + row) * a.step + from, a.step,
+                   of_item(what, item) + (block.row + row) * a.dim, a.dim, sums.data(), row > 0,
+                   std::min(kCollected, rows - row), padded, a.dim);
       float* to = of_item(into, item) + from * a.dim;
       for (int64_t panel = 0; panel < a.dim; panel += kPanel)
         for (int64_t key = 0; key < count; ++key)

@@ -22,7 +22,7 @@ class Schema;
 
 struct SmallTextEncoderConfig {
   std::string tokenizer = "none";  // none: there is no such encoder; bytes, sentencepiece
-  std::string sentencepiece;       // its model file; needed to train, not to generate
+  std::string sentencepiece;       // its model file; needed to start training, not to go on
   int64_t dim = 256;
   int64_t depth = 2;
   int64_t heads = 4;

@@ -10,6 +10,7 @@
 #include "config/schema.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "io/tensors.h"
 #include "train/task.h"
 #include "train/trainer_config.h"
 
@@ -38,6 +39,11 @@ class Recipe {
     return "";
   }
   virtual std::unique_ptr<Task> make_task() = 0;
+
+  // On resume: bytes of a file that a run keeps in its checkpoints, found by the main rank, and taken by
+  // every rank before settle() where the file itself is no longer there.
+  virtual std::string kept_file(const TensorMap& /*checkpoint*/, const std::string& /*path*/) { return ""; }
+  virtual void take_kept_file(std::string /*bytes*/) {}
 
   // For tasks that train on tokens: a source that makes them from recordings (which outlive it); null for
   // tasks that take the sound itself.

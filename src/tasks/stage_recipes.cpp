@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "core/base/error.h"
 #include "generate/load_frozen.h"
 #include "tasks/stage_samples.h"
@@ -87,6 +89,17 @@ class StageRecipe : public Recipe {
     if (needs_codec_)
       assumed.push_back(fmt::format("{} codebooks of {}", info.quantizers, info.codebook_size));
     return fmt::format("{}", fmt::join(assumed, ", "));
+  }
+
+  // The SentencePiece model of a text encoder that is trained with the stage.
+  std::string kept_file(const TensorMap& checkpoint, const std::string& path) override {
+    SmallTextEncoderConfig text = stage_config().text;
+    take_pieces(text, checkpoint, "model.text_encoder.pieces", path);
+    return text.pieces;
+  }
+  void take_kept_file(std::string bytes) override {
+    SmallTextEncoderConfig& text = stage_config().text;
+    if (!std::filesystem::exists(text.sentencepiece)) text.pieces = std::move(bytes);
   }
 
   std::unique_ptr<BatchSource> tokens(BatchSource& audio) override {
