@@ -197,11 +197,14 @@ ComplexPair complex_conv2d_reference(const ComplexPair& x, const at::Tensor& wei
 ComplexPair complex_conv2d(const ComplexPair& x, const at::Tensor& weight, const at::Tensor& bias,
                            std::array<int64_t, 2> stride, std::array<int64_t, 2> padding) {
   // Cast and laid out here rather than inside: what is saved for the backward pass must be part of the graph,
-  // and autocast is off by the time that pass runs.
-  const at::ScalarType type = autocast_type(weight.device().type(), weight.scalar_type());
-  const auto result = ComplexConv::apply(channels_last(x.re.to(type)), channels_last(x.im.to(type)),
-                                         weight.to(type), bias.to(type), Geometry{{stride, padding}});
-  return {result[0], result[1]};
+  // and autocast is off by the time that pass runs. One channel is computed in float32 even so: lower
+  // precision would have no kernel and be slower.
+  const Geometry geometry{{stride, padding}};
+  const at::ScalarType type = autocast_type(weight.device().type(), weight.scalar_type()),
+                       inner = one_channel_fits(weight, geometry) ? at::kFloat : type;
+  const auto result = ComplexConv::apply(channels_last(x.re.to(inner)), channels_last(x.im.to(inner)),
+                                         weight.to(inner), bias.to(inner), geometry);
+  return {result[0].to(type), result[1].to(type)};
 }
 
 }  // namespace melete
