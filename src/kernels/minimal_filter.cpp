@@ -257,15 +257,9 @@ Plan forward_plan(const at::Tensor& x, const at::Tensor& weight, const ConvGeome
               weight.size(0)});
 }
 
-ComplexPair empty_pair(const at::Tensor& like, int64_t channels, int64_t height, int64_t width) {
-  const auto options = like.options().memory_format(at::MemoryFormat::ChannelsLast);
-  return {at::empty({like.size(0), channels, height, width}, options),
-          at::empty({like.size(0), channels, height, width}, options)};
-}
-
-// Adds the three products of tiles [begin, end), block by block. to: [point][product][columns /
-// kPanel][depth][kPanel]
-void add_weight_products(const Plan& plan, const Planes& gradient, const Planes& input, int64_t begin,
+// The three products summed over tiles [begin, end), block by block.
+// to: [point][product][columns / kPanel][depth][kPanel]
+void sum_weight_products(const Plan& plan, const Planes& gradient, const Planes& input, int64_t begin,
                          int64_t end, const at::TensorOptions& options, float* to) {
   const int64_t points = plan.points(), depth = plan.depth(), columns = plan.columns(),
                 size = depth * columns;
@@ -314,16 +308,16 @@ at::Tensor weight_products(const Plan& plan, const Planes& gradient, const Plane
   const int64_t bytes = plan.points() * 3 * size * static_cast<int64_t>(sizeof(float));
   const int64_t shares = bytes <= kSmall ? std::min(kShares, divide_up(plan.tiles(), block_tiles(plan))) : 1;
   const at::Tensor sums = at::empty({shares, plan.points(), 3, size}, options);
-  const auto add_share = [&](int64_t share) {
-    add_weight_products(plan, gradient, input, share * plan.tiles() / shares,
+  const auto sum_share = [&](int64_t share) {
+    sum_weight_products(plan, gradient, input, share * plan.tiles() / shares,
                         (share + 1) * plan.tiles() / shares, options, sums[share].data_ptr<float>());
   };
   if (shares == 1) {  // shared out inside
-    add_share(0);
+    sum_share(0);
     return sums[0];
   }
   at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
-    for (int64_t share = first; share < last; ++share) add_share(share);
+    for (int64_t share = first; share < last; ++share) sum_share(share);
   });
   return sums.sum(0);
 }

@@ -31,12 +31,6 @@ struct Picture {
   const float* item(int64_t i) const { return pixels[i].data_ptr<float>(); }
 };
 
-at::Tensor empty_picture(const at::Tensor& like, int64_t batch, int64_t channels, int64_t height,
-                         int64_t width) {
-  return at::empty({batch, channels, height, width},
-                   like.options().memory_format(at::MemoryFormat::ChannelsLast));
-}
-
 // [batch, channels, height, width], channels-last -> [height, width, channels] of one item
 at::Tensor frames_of(const at::Tensor& x, int64_t item) {
   return x[item].permute({1, 2, 0});
@@ -63,19 +57,17 @@ ComplexPair one_channel_conv2d(const ComplexPair& x, const at::Tensor& weight, c
   const int64_t batch = x.re.size(0), out = weight.size(0), taps = weight.size(2), depth = 2 * weight.size(3);
   const Picture picture(x, weight, geometry, depth);
   const at::Tensor weights = real_weight(weight), biases = bias.t().contiguous();
-  std::array<at::Tensor, 2> result;
+  ComplexPair y = empty_pair(x.re, out, picture.windows.batch, picture.windows.rows);
   for (int64_t plane = 0; plane < 2; ++plane) {
     const at::Tensor packed =
         pack_weight(weights.select(-1, plane).reshape({out, taps, depth}).transpose(1, 2));
-    at::Tensor& y = result[static_cast<size_t>(plane)];
-    y = empty_picture(x.re, batch, out, picture.windows.batch, picture.windows.rows);
     for (int64_t i = 0; i < batch; ++i) {
-      at::Tensor frames = frames_of(y, i);
+      at::Tensor frames = frames_of(plane == 0 ? y.re : y.im, i);
       frame_product(picture.windows, picture.item(i), packed, biases[plane].data_ptr<float>(),
                     Activation::none, frames);
     }
   }
-  return {result[0], result[1]};
+  return y;
 }
 
 ComplexPair one_channel_input_gradient(const ComplexPair& gradient, const at::Tensor& weight,
