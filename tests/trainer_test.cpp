@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/engine.h"
 #include "toy_task.h"
 
 namespace melete {
@@ -194,17 +195,23 @@ TEST(Trainer, ClippingBoundsWhatMoves) {
 }
 
 TEST(Trainer, Bf16RunsAndKeepsWeightsInFloat) {
+  setenv("MELETE_BF16", "always", 1);  // whatever this processor has
   TrainerConfig config = small_config(3);
   config.precision = "bf16";
   ToyTask task;
   ToySource source;
-  bool saw_bf16 = false;
+  at::ScalarType seen = at::kDouble;
   task.watch = [&](const std::string&, const Batch& batch, const StepContext&) {
-    saw_bf16 |= at::matmul(batch.wave(), at::ones({4, 4})).scalar_type() == at::kBFloat16;
+    seen = at::matmul(batch.wave(), at::ones({4, 4})).scalar_type();
   };
   Trainer trainer({task, source}, config);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(trainer.step().skipped);
-  EXPECT_TRUE(saw_bf16);
+  EXPECT_EQ(seen, at::kBFloat16);
+  unsetenv("MELETE_BF16");
+  // Where it would be slower, float32 is taken.
+  Trainer here({task, source}, config);
+  here.step();
+  EXPECT_EQ(seen, has_bf16_instructions(engine_info()) ? at::kBFloat16 : at::kFloat);
   EXPECT_EQ(task.net->generator->weight.scalar_type(), at::kFloat);
   EXPECT_EQ(at::matmul(at::ones({2, 2}), at::ones({2, 2})).scalar_type(), at::kFloat);  // off again outside
 }

@@ -1,9 +1,12 @@
 #include "bench/bench.h"
 
+#include <c10/core/Device.h>
+
 #include <algorithm>
 #include <chrono>
 
 #include "bench/flops.h"
+#include "core/autocast.h"
 
 namespace melete {
 
@@ -25,6 +28,7 @@ nlohmann::ordered_json BenchReport::json() const {
   for (const BenchRow& row : rows) {
     report["results"].push_back({{"name", row.name},
                                  {"precision", row.precision},
+                                 {"arithmetic", row.arithmetic},
                                  {"seconds", row.seconds},
                                  {"percent_of_peak", row.percent_of_peak},
                                  {"peak_memory_mb", row.peak_memory_mb}});
@@ -46,12 +50,15 @@ double median_seconds(int repeats, const std::function<void()>& run,
   return seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
 }
 
-Bench::Bench(std::string precision, int repeats) : precision_(std::move(precision)), repeats_(repeats) {
+Bench::Bench(std::string precision, int repeats)
+    : precision_(std::move(precision)),
+      arithmetic_(bf16_pays(c10::DeviceType::CPU) ? precision_ : "fp32"),
+      repeats_(repeats) {
   report_.machine = measure_peak();
 }
 
 double Bench::peak_gflops() const {
-  return precision_ == "bf16" ? report_.machine.bf16_gflops : report_.machine.sgemm_gflops;
+  return arithmetic_ == "bf16" ? report_.machine.bf16_gflops : report_.machine.sgemm_gflops;
 }
 
 BenchRow& Bench::measure(const std::string& name, const std::function<void()>& run, bool with_memory,
@@ -59,6 +66,7 @@ BenchRow& Bench::measure(const std::string& name, const std::function<void()>& r
   BenchRow row;
   row.name = name;
   row.precision = precision_;
+  row.arithmetic = arithmetic_;
   if (with_memory) reset_peak_memory();
   row.seconds = median_seconds(repeats_, run, before_each);
   if (with_memory) row.peak_memory_mb = static_cast<double>(peak_memory_bytes()) / 1e6;

@@ -12,7 +12,8 @@ namespace melete {
 
 struct BenchRow {
   std::string name;            // "soundstream.train_step"
-  std::string precision;       // fp32 or bf16
+  std::string precision;       // that was asked for: fp32 or bf16
+  std::string arithmetic;      // that it was computed in: see bf16_pays
   double seconds = 0;          // median
   double percent_of_peak = 0;  // 0 where it makes no sense
   double peak_memory_mb = 0;   // of the process while it ran; 0 where it was not measured
@@ -45,7 +46,7 @@ class Bench {
  private:
   double peak_gflops() const;
 
-  std::string precision_;
+  std::string precision_, arithmetic_;
   int repeats_;
   BenchReport report_;
 };

@@ -132,7 +132,7 @@ void describe(Schema& s, SoundStreamBenchConfig& c) {
 }
 
 void bench_soundstream(Bench& bench, SoundStreamBenchConfig config, const std::string& precision) {
-  const bool bf16 = precision == "bf16";
+  const bool bf16 = precision == "bf16" && bf16_pays(at::kCPU);
   const int64_t rate = config.task.model.codec.sample_rate_hz;
   torch::manual_seed(1);
   const auto samples = static_cast<int64_t>(config.seconds * static_cast<double>(rate));

@@ -128,8 +128,9 @@ int bench_command(const std::vector<std::string>& args) {
   }
   TextTable table({"what", "precision", "seconds", "% of peak", "peak memory", ""});
   for (const BenchRow& row : bench.report().rows)
-    table.row({row.name, row.precision, fmt::format("{:.4f}", row.seconds),
-               fmt::format("{:.0f}", row.percent_of_peak),
+    table.row({row.name,
+               row.precision + (row.arithmetic == row.precision ? "" : ", computed in " + row.arithmetic),
+               fmt::format("{:.4f}", row.seconds), fmt::format("{:.0f}", row.percent_of_peak),
                row.peak_memory_mb > 0 ? human_bytes(row.peak_memory_mb * 1e6) : "", row.note});
   fmt::print("\n{}", table.text());
   return 0;

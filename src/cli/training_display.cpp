@@ -9,7 +9,7 @@
 
 #include "cli/terminal.h"
 #include "config/wrap.h"
-#include "core/engine.h"
+#include "core/autocast.h"
 
 namespace melete {
 namespace {
@@ -158,8 +158,8 @@ void TrainingDisplay::start(const RunStart& run) {
   for (size_t i = 0; i < run.data.size(); ++i) facts.row({i == 0 ? "data" : "", run.data[i]});
   facts.row({"engine", fmt::format("{} thread{}, {}{}{}", run.threads, run.threads == 1 ? "" : "s",
                                    run.device, run.device.empty() ? "" : ", ", run.precision)});
-  if (run.precision == "bf16" && run.device == "cpu" && !has_bf16_instructions(engine_info()))
-    facts.row({"", "this processor has no bf16 instructions: fp32 is several times faster"});
+  if (run.precision == "bf16" && run.device == "cpu" && !bf16_pays(at::kCPU))
+    facts.row({"", "this processor has no bf16 instructions: it computes in fp32"});
   if (!run.folder.empty()) facts.row({"run folder", run.folder});
   facts.row({"steps", run.resumed_from_step >= 0
                           ? fmt::format("{}, resumed from step {}", run.steps_total, run.resumed_from_step)

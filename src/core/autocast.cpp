@@ -3,7 +3,11 @@
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "core/base/error.h"
+#include "core/engine.h"
 
 namespace melete {
 
@@ -42,6 +46,12 @@ void turn(c10::DeviceType device, bool on) {
 
 c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise) {
   return is_on(device) ? at::kBFloat16 : otherwise;
+}
+
+bool bf16_pays(c10::DeviceType device) {
+  static const bool has_instructions = has_bf16_instructions(engine_info());
+  const char* wish = std::getenv("MELETE_BF16");
+  return device != c10::DeviceType::CPU || has_instructions || (wish && wish == std::string_view("always"));
 }
 
 AutocastScope::AutocastScope(c10::DeviceType device, bool enabled) : device_(device) {

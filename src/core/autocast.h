@@ -10,6 +10,10 @@ namespace melete {
 // What hand-written operators should compute in: autocast's type where it is on, else `otherwise`.
 c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise);
 
+// Whether a precision of bf16 is computed in bf16 on that device. A processor without bf16 instructions would
+// imitate them at a fraction of float32's speed, so it stays in float32 (MELETE_BF16=always: it imitates).
+bool bf16_pays(c10::DeviceType device);
+
 class AutocastScope {
  public:
   AutocastScope(c10::DeviceType device,

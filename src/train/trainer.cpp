@@ -100,6 +100,7 @@ Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
     : parts_(std::move(parts)),
       config_(config),
       device_(device_named(config.device)),
+      mixed_(config.precision == "bf16" && bf16_pays(device_.type())),
       group_(parts_.group ? parts_.group : &alone_),
       reporter_(parts_.reporter ? parts_.reporter : &silent_),
       health_(config.health) {
@@ -231,7 +232,7 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
       Losses losses;
       group_->enter("forward", step_ + 1);
       {
-        const AutocastScope mixed(device_.type(), config_.precision == "bf16");
+        const AutocastScope mixed(device_.type(), mixed_);
         losses = phase.loss(batches[static_cast<size_t>(micro)], context);
       }
       require(losses.total.defined() && losses.total.numel() == 1,

@@ -110,6 +110,7 @@ class Trainer {
   TrainerParts parts_;
   TrainerConfig config_;
   at::Device device_;
+  bool mixed_;  // convolutions and products in bf16
   Group alone_;
   Group* group_;
   Reporter silent_;

@@ -51,7 +51,7 @@ std::vector<ValidationReport> Trainer::validate() {
       const std::unique_ptr<Draws> draws = make_draws_(context, 0);
       context.draws = draws.get();
       const Batch batch = fetch(*parts_.validation, number);
-      const AutocastScope mixed(device_.type(), config_.precision == "bf16");
+      const AutocastScope mixed(device_.type(), mixed_);
       Losses losses = parts_.task.validate(batch, context);
       bool named = false;
       for (const auto& item : losses.named) named |= item.first == "loss";
@@ -95,7 +95,7 @@ void Trainer::write_samples() {
   const EvaluationScope evaluation(parts_.task.model());
   SampleWriter writer(parts_.folder->path(), step_, *reporter_);
   const Batch batch = fetch(*parts_.validation, 0);  // always the same one: what changes is the model
-  const AutocastScope mixed(device_.type(), config_.precision == "bf16");
+  const AutocastScope mixed(device_.type(), mixed_);
   parts_.task.write_samples(batch, "online", writer);
   if (ema_) {
     const EmaScope averaged(*ema_);
