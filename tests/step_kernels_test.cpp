@@ -106,7 +106,8 @@ TEST_P(SharedAttentionTest, ValuesAndGradients) {
     how.bias = causal ? bias.masked_fill(future, -std::numeric_limits<double>::infinity()) : bias;
   if (with_hidden) {
     how.hidden = at::rand({batch, keys}) < 0.3;
-    how.hidden.select(1, 0).fill_(false);
+    how.hidden[0][0].fill_(false);
+    how.hidden[1].narrow(0, 0, 3).fill_(true);  // a causal query that sees nothing else weighs them equally
   }
   const at::Tensor y = attend_shared(q, pairs.narrow(2, 0, dim), pairs.narrow(2, dim, dim), how);
 
@@ -131,7 +132,9 @@ TEST_P(SharedAttentionTest, ValuesAndGradients) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, SharedAttentionTest,
     testing::Values(AttentionCase{5, 5, true, true, false}, AttentionCase{64, 64, true, true, true},
-                    AttentionCase{65, 65, true, false, false}, AttentionCase{130, 130, true, true, true},
+                    AttentionCase{65, 65, true, false, false},
+                    AttentionCase{1550, 1550, true, false, false},  // 16 shares
+                    AttentionCase{130, 130, true, true, true},
                     AttentionCase{70, 83, true, true, true},  // a prefix before the queries
                     AttentionCase{1, 40, true, true, false}, AttentionCase{9, 17, false, false, true},
                     AttentionCase{67, 3, false, true, false}));

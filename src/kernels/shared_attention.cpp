@@ -12,9 +12,8 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kQueries = 64;  // of a block
-constexpr int64_t kCollected =
-    64;  // rows at once that keys and values collect from: they stay in the first cache
+constexpr int64_t kQueries = 24;    // of a block
+constexpr int64_t kCollected = 64;  // rows that keys and values collect from at once, in the first cache
 
 // from [count, width] with rows `step` apart -> [width / kPanel, count, kPanel]
 void to_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
@@ -80,20 +79,26 @@ class Attention {
     return causal_ ? std::clamp<int64_t>(query + 1 + keys - queries, 1, keys) : keys;
   }
 
+  // Blocks are dealt out to this many shares of equal work, whatever the number of threads.
+  int64_t shares() const { return blocks() < 64 ? 4 : 16; }
+
+  // work(share, block), a share's blocks one after the other
   template <class Work>
   void each_block(Work work) const {
-    const int64_t blocks = (queries + kQueries - 1) / kQueries;
-    at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        // Long and short blocks in turn, so that threads have equal shares.
-        const int64_t first = (task % 2 == 0 ? task / 2 : blocks - 1 - task / 2) * kQueries;
-        const int64_t count = std::min(kQueries, queries - first);
-        work(Block{first, count, first * heads, count * heads, seen(first + count - 1)});
-      }
+    at::parallel_for(0, shares(), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t share = begin; share < end; ++share)
+        for (int64_t round = 0; round * shares() < blocks(); ++round) {
+          // The longest first, and every other round from the other end.
+          const int64_t place = round * shares() + (round % 2 == 0 ? share : shares() - 1 - share);
+          if (place >= blocks()) break;
+          const int64_t first = (blocks() - 1 - place) * kQueries;
+          const int64_t count = std::min(kQueries, queries - first);
+          work(share, Block{first, count, first * heads, count * heads, seen(first + count - 1)});
+        }
     });
   }
 
-  // work(how to treat a row of scores, its number in the item)
+  // work(how to treat a row of scores, its number in the block)
   template <class Work>
   void each_row(int64_t item, const Block& block, Work work) const {
     ScoreRow row;
@@ -106,28 +111,30 @@ class Attention {
       row.seen = seen(query);
       if (bias_.defined())
         row.bias = bias_.data_ptr<float>() + query * bias_.stride(0) + head * bias_.stride(1);
-      work(row, i);
+      work(row, i - block.row);
     }
   }
 
-  // Rows of an item times keys' or values' rows: [rows, dim] -> [rows, keys of the block].
+  // Rows of an item times keys' or values' rows: [rows, dim] -> scores of the block, [rows, keys].
   void rows_by_keys(const float* rows, const at::Tensor& by_row, int64_t item, const Block& block,
                     float* scores) const {
-    panel_product(rows + block.row * dim, dim, Panels::of(by_row, item), scores + block.row * step, step,
-                  block.rows, dim, round_up(block.keys, kPanel));
+    panel_product(rows + block.row * dim, dim, Panels::of(by_row, item), scores, step, block.rows, dim,
+                  round_up(block.keys, kPanel));
   }
-  // Scores times keys or values: [rows, keys of the block] -> [rows, dim].
+  // Scores of the block times keys or values: [rows, keys] -> [rows, dim].
   void scores_by_keys(const float* scores, const at::Tensor& by_column, int64_t item, const Block& block,
                       float* rows) const {
     for (int64_t panel = 0; panel < dim; panel += kPanel)
-      panel_product(scores + block.row * step, step, Panels::of(by_column, item) + panel * keys,
-                    rows + block.row * dim + panel, dim, block.rows, block.keys, kPanel);
+      panel_product(scores, step, Panels::of(by_column, item) + panel * keys, rows + block.row * dim + panel,
+                    dim, block.rows, block.keys, kPanel);
   }
 
   const int64_t batch, queries, heads, dim, keys;
   const int64_t step;  // from one row of scores to the next
 
  private:
+  int64_t blocks() const { return divide_up(queries, kQueries); }
+
   bool causal_;
   float scale_;
   at::Tensor bias_, hidden_;
@@ -153,9 +160,9 @@ SharedAttentionOutput shared_attention_forward(const SharedAttentionInput& in) {
   const Panels k(with_plain_rows(in.k), false, true), v(with_plain_rows(in.v), true, false);
   const at::Tensor weights = at::empty({a.batch, a.queries * a.heads, a.step}, q.options());
   const at::Tensor mixed = at::empty({a.batch, a.queries, a.heads * a.dim}, q.options());
-  a.each_block([&](const Block& block) {
+  a.each_block([&](int64_t, const Block& block) {
     for (int64_t item = 0; item < a.batch; ++item) {
-      float* scores = of_item(weights, item);
+      float* scores = of_item(weights, item) + block.row * a.step;
       a.rows_by_keys(of_item(q, item), k.by_row, item, block, scores);
       a.each_row(item, block,
                  [&](const ScoreRow& row, int64_t i) { scores_to_weights(row, scores + i * a.step); });
@@ -170,50 +177,41 @@ SharedAttentionGradient shared_attention_backward(const SharedAttentionInput& in
   const Attention a(in);
   const at::Tensor q = in.q.contiguous(), above = gradient.contiguous();
   const Panels k(with_plain_rows(in.k), true, false), v(with_plain_rows(in.v), false, true);
-  const at::Tensor scores = at::empty_like(weights);  // their gradient
+  // Keys and values collect from every query that sees them: a sum a share, in panels of columns.
+  const int64_t panels = a.dim / kPanel, padded = round_up(a.keys, kTransposedRows);
+  const at::Tensor sums = at::zeros({a.shares(), a.batch, 2, panels, padded, kPanel}, q.options());
   SharedAttentionGradient result;
   result.q = at::empty(q.sizes(), q.options());
-  result.k = at::empty(in.k.sizes(), q.options());
-  result.v = at::empty(in.v.sizes(), q.options());
   if (bias_gradient) result.bias = at::zeros({a.queries, a.heads, a.keys}, q.options());
 
-  a.each_block([&](const Block& block) {
-    for (int64_t item = 0; item < a.batch; ++item) {
-      float* g = of_item(scores, item);
-      a.rows_by_keys(of_item(above, item), v.by_row, item, block, g);
-      a.each_row(item, block, [&](const ScoreRow& row, int64_t i) {
-        weights_to_scores_gradient(row, of_item(weights, item) + i * a.step, g + i * a.step,
-                                   bias_gradient ? result.bias.data_ptr<float>() + i * a.keys : nullptr);
-      });
-      a.scores_by_keys(g, k.by_column, item, block, of_item(result.q, item));
-    }
-  });
-  // Keys and values collect from every query that sees them. The keys that a block of queries is the first to
-  // see are seen by it and all later ones, so no two tasks write to the same key.
-  const auto transposed = panel_products().transposed_product;
-  a.each_block([&](const Block& block) {
-    const int64_t from = block.first == 0 ? 0 : a.seen(block.first - 1), count = block.keys - from;
-    const int64_t padded = round_up(count, kTransposedRows), rows = a.queries * a.heads - block.row;
-    if (count == 0) return;
-    std::vector<float> sums(static_cast<size_t>(padded * a.dim));
-    const auto collect = [&](const at::Tensor& by_row, const at::Tensor& what, int64_t item,
-                             const at::Tensor& into) {
-      for (int64_t row = 0; row < rows; row += kCollected)
-        transposed(of_item(by_row, item) + (block.row + row) * a.step + from, a.step,
-                   of_item(what, item) + (block.row + row) * a.dim, a.dim, sums.data(), row > 0,
-                   std::min(kCollected, rows - row), padded, a.dim);
-      float* to = of_item(into, item) + from * a.dim;
-      for (int64_t panel = 0; panel < a.dim; panel += kPanel)
-        for (int64_t key = 0; key < count; ++key)
-          std::copy_n(sums.data() + panel * padded + key * kPanel, kPanel, to + key * a.dim + panel);
+  a.each_block([&](int64_t share, const Block& block) {
+    std::vector<float> room(static_cast<size_t>(block.rows * a.step));
+    float* g = room.data();  // of the block's scores: it stays in the cache from its first use to its last
+    const auto collect = [&](const float* by_row, const float* what, float* into) {
+      for (int64_t panel = 0; panel < panels; ++panel)
+        for (int64_t row = 0; row < block.rows; row += kCollected)
+          panel_products().transposed_product(
+              by_row + row * a.step, a.step, what + row * a.dim + panel * kPanel, a.dim,
+              into + panel * padded * kPanel, true, std::min(kCollected, block.rows - row),
+              round_up(block.keys, kTransposedRows), kPanel);
     };
     for (int64_t item = 0; item < a.batch; ++item) {
-      collect(scores, q, item, result.k);
-      collect(weights, above, item, result.v);
+      const float* w = of_item(weights, item) + block.row * a.step;
+      a.rows_by_keys(of_item(above, item), v.by_row, item, block, g);
+      a.each_row(item, block, [&](const ScoreRow& row, int64_t i) {
+        weights_to_scores_gradient(
+            row, w + i * a.step, g + i * a.step,
+            bias_gradient ? result.bias.data_ptr<float>() + (block.row + i) * a.keys : nullptr);
+      });
+      a.scores_by_keys(g, k.by_column, item, block, of_item(result.q, item));
+      float* into = of_item(sums, share) + item * sums.stride(1);
+      collect(g, of_item(q, item) + block.row * a.dim, into);
+      collect(w, of_item(above, item) + block.row * a.dim, into + sums.stride(2));
     }
   });
-  result.q.mul_(in.scale);
-  result.k.mul_(in.scale);
+  const auto total = sums.sum(0).transpose(2, 3).slice(2, 0, a.keys).reshape({a.batch, 2, a.keys, a.dim});
+  result.k = total.select(1, 0);
+  result.v = total.select(1, 1);
   return result;
 }
 

@@ -33,8 +33,8 @@ FeedForwardImpl::FeedForwardImpl(const FeedForwardConfig& config) : dropout_(con
 }
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x, Draws* draws) {
-  at::Tensor hidden = gated_gelu(project(norm(x), input));
-  if (!inner_norm.is_empty()) hidden = inner_norm(hidden);
+  at::Tensor hidden = project(norm(x), input);
+  hidden = inner_norm.is_empty() ? gated_gelu(hidden) : inner_norm->forward(hidden, NormInput::gated);
   return project(dropout(hidden, dropout_, draws), output);
 }
 

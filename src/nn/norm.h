@@ -4,11 +4,14 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "kernels/layer_norm.h"
+
 namespace melete {
 
 struct NormImpl : torch::nn::Module {
   explicit NormImpl(int64_t dim, bool shift = true);
-  at::Tensor forward(const at::Tensor& x);  // over the last dimension
+  // Over the last dimension; of a gated one half as much is left.
+  at::Tensor forward(const at::Tensor& x, NormInput input = NormInput::plain);
 
   at::Tensor weight, bias;  // [dim]; bias is undefined without a shift
 };
