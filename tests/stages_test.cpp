@@ -186,6 +186,29 @@ TEST(Stages, TemperatureZeroTakesTheLikeliest) {
   EXPECT_TRUE(sample(logits, config, draws).equal(logits.argmax(-1)));
 }
 
+// float32 is sampled by loops of our own, everything else by operators.
+TEST(Stages, SamplingByLoopsTakesWhatOperatorsTake) {
+  torch::manual_seed(8);
+  const at::Tensor logits = at::randn({4, 37}) * 3;
+  logits.narrow(1, 5, 9).fill_(-std::numeric_limits<float>::infinity());
+  for (const double temperature : {0.0, 0.7, 1.0, 4.0})
+    for (const int64_t top_k : {0, 1, 2, 20, 36, 37, 100})
+      for (uint64_t seed = 0; seed < 20; ++seed) {
+        SamplingConfig config;
+        config.temperature = temperature;
+        config.top_k = top_k;
+        RowDraws loops(seed, "test", 4), operators(seed, "test", 4);
+        expect_equal_ids(sample(logits, config, loops), sample(logits.to(at::kDouble), config, operators));
+      }
+  SamplingConfig config;
+  RowDraws draws(1, "test", 1);
+  config.top_k = 3;  // of five that are alike
+  EXPECT_LT(sample(at::ones({1, 5}), config, draws).item<int64_t>(), 5);
+  at::Tensor broken = at::randn({1, 50});
+  broken[0][7] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(sample(broken, config, draws).item<int64_t>(), 7);
+}
+
 TEST(Stages, TopKAndTopPNeverTakeTheRest) {
   const at::Tensor logits = at::tensor({0.f, 1.f, 2.f, 3.f, 10.f}).unsqueeze(0);
   SeededDraws draws(1);

@@ -8,7 +8,6 @@
 
 #include "core/autocast.h"
 #include "gradient_check.h"
-#include "kernels/few_rows.h"
 #include "kernels/gated_gelu.h"
 #include "kernels/vector_math.h"
 #include "nn/activation.h"
@@ -33,23 +32,6 @@ TEST(VectorMath, ExpAndErfAreExactEnough) {
   EXPECT_EQ(exp_of(infinity), infinity);
   EXPECT_TRUE(std::isnan(exp_of(std::nanf(""))));
   EXPECT_TRUE(std::isnan(erf_of(std::nanf(""))));
-}
-
-TEST(FewRows, ProductsOfBothPrecisions) {
-  torch::manual_seed(1);
-  for (const int64_t in : {1, 15, 16, 31, 32, 48, 1365})
-    for (const int64_t rows : {1, 2, 3, 8}) {
-      const at::Tensor weight = at::randn({13, in}), x = at::randn({rows, in}), bias = at::randn({13});
-      const at::Tensor expected =
-          at::addmm(bias.to(at::kDouble), x.to(at::kDouble), weight.to(at::kDouble).t());
-      expect_close(linear_few_rows(x, weight, bias), expected, 1e-5);
-      const RowWeights packed(weight, true);
-      at::Tensor y = at::ones({rows, 20});
-      packed.multiply(x.data_ptr<float>(), rows, nullptr, y.data_ptr<float>(), 20, true);
-      const at::Tensor rounded = weight.to(at::kBFloat16).to(at::kDouble);
-      expect_close(y.narrow(1, 0, 13), x.to(at::kDouble).mm(rounded.t()) + 1, 1e-5);
-      EXPECT_TRUE(y.narrow(1, 13, 7).eq(1).all().item<bool>()) << "what lies between rows is left alone";
-    }
 }
 
 TEST(GatedGelu, ValuesAndGradients) {
@@ -172,7 +154,7 @@ TEST(TransformerStep, EqualsTheWholeSequence) {
       const at::Tensor first = seen.defined() ? seen.narrow(1, 0, beginning) : seen;
       model(x.narrow(1, 0, beginning), causal_bias(table, 0, beginning), first, context, nullptr, &cache);
       ASSERT_TRUE(TransformerStep::fits(*model, batch));
-      TransformerStep step(*model, n, seen, context, false);
+      TransformerStep step(*model, n, seen, context, WeightStorage::float32);
       for (int64_t i = beginning; i < n; ++i)
         expect_close(step.forward(x.select(1, i), causal_bias(table, i, i + 1).squeeze(0), cache),
                      expected.select(1, i), 1e-5);
@@ -194,7 +176,7 @@ TEST(TransformerStep, Bfloat16WeightsAreThoseOfARoundedModel) {
     if (p.dim() == 2) p.copy_(p.to(at::kBFloat16));
   const at::Tensor expected = model->forward(x, causal_bias(table, 0, 4), {}, {});
   model->forward(x.narrow(1, 0, 3), causal_bias(table, 0, 3), {}, {}, nullptr, &cache);
-  TransformerStep step(*model, 4, {}, {}, true);
+  TransformerStep step(*model, 4, {}, {}, WeightStorage::bf16);
   expect_close(step.forward(x.select(1, 3), causal_bias(table, 3, 4).squeeze(0), cache),
                expected.select(1, 3), 1e-5);
 }

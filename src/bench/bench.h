@@ -12,7 +12,7 @@ namespace melete {
 
 struct BenchRow {
   std::string name;            // "soundstream.train_step"
-  std::string precision;       // that was asked for: fp32 or bf16
+  std::string precision;       // that was asked for: fp32, bf16 or, for generation, int8
   std::string arithmetic;      // that it was computed in: see bf16_pays
   double seconds = 0;          // median
   double percent_of_peak = 0;  // 0 where it makes no sense

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "data/loader.h"
 #include "generate/stages.h"
+#include "kernels/weight_storage.h"
 #include "tasks/stage_task.h"
 #include "train/trainer.h"
 
@@ -75,7 +76,7 @@ void note_tokens(const Bench& bench, BenchRow& row, int64_t tokens, const Transf
   int64_t weights = 0;
   for (const at::Tensor& parameter : transformer->parameters()) weights += parameter.numel();
   const double per_second = static_cast<double>(tokens) / row.seconds,
-               bytes = static_cast<double>(weights) * (row.precision == "bf16" ? 2 : 4);
+               bytes = static_cast<double>(weights) * bytes_per_weight(weight_storage(row.precision));
   row.note = fmt::format("{:.0f} tokens/s, {:.0f} % of memory's speed", per_second,
                          100e-9 * bytes * per_second / bench.report().machine.read_gb_per_second);
 }
@@ -85,7 +86,7 @@ void bench_generate(Bench& bench, const StageBenchConfig& c, const std::string& 
     StageRequest result;
     result.draws = &draws;
     result.unique_consecutive = false;
-    result.bf16_weights = precision == "bf16";
+    result.weights = weight_storage(precision);
     return result;
   };
   SemanticTransformer semantic(semantic_of(c));

@@ -15,6 +15,7 @@
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
+#include "kernels/weight_storage.h"
 
 namespace melete {
 
@@ -79,7 +80,11 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.word("what", what, "what to time")
       .one_of({"soundstream", "semantic", "coarse", "fine", "generate"});
   arguments.option("threads", threads, "0: all cores").at_least(0);
-  arguments.option("precision", precision, "arithmetic of forward and backward").one_of({"fp32", "bf16"});
+  const bool of_generation = !args.empty() && args.front() == "generate";
+  arguments
+      .option("precision", precision,
+              of_generation ? "of the weights" : "arithmetic of forward and backward; generate: also int8")
+      .one_of(of_generation ? weight_precisions() : std::vector<std::string>{"fp32", "bf16"});
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
   arguments.option("json", json, "print one JSON object instead of a table");
   arguments.option("procs", processes, "compare this many processes with one that has all threads")

@@ -85,8 +85,8 @@ int generate_audiolm(const std::vector<std::string>& args) {
   arguments.option("guidance", guidance, "of all stages").at_least(0);
   arguments.option("until-end", request.may_end,
                    "stop where a model says the sound ends: for models trained on whole recordings");
-  arguments.option("precision", precision, "of the weights; bf16: faster, a little less exact")
-      .one_of({"fp32", "bf16"});
+  arguments.option("precision", precision, "of the weights; bf16 and int8: faster, a little less exact")
+      .one_of(weight_precisions());
   arguments.option("seed", seed, "same seed, same sound").at_least(0);
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.option("out", out, "file to write: .wav, .flac, .ogg");
@@ -112,7 +112,7 @@ int generate_audiolm(const std::vector<std::string>& args) {
   all("top-k", &SamplingConfig::top_k, top_k);
   all("top-p", &SamplingConfig::top_p, top_p);
   all("guidance", &SamplingConfig::guidance, guidance);
-  request.bf16_weights = precision == "bf16";
+  request.weights = weight_storage(precision);
   set_threads(static_cast<int>(threads));
   if (!from.empty()) find_parts(from, paths);
   AudioLm model = load_audiolm(paths);

@@ -109,7 +109,7 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
     result.draws = request.draws ? request.draws : &*draws;
     result.unique_consecutive = request.unique_consecutive;
     result.may_end = request.may_end;
-    result.bf16_weights = request.bf16_weights;
+    result.weights = request.weights;
     result.as_audiolm_pytorch = request.as_audiolm_pytorch;
     if (request.progress)
       result.progress = [&request, stage](int64_t done, int64_t of) { request.progress(stage, done, of); };

@@ -48,9 +48,9 @@ struct AudioLmRequest {
   uint64_t seed = 0;
   Draws* draws = nullptr;  // instead of the seed, for tests
   bool unique_consecutive = true;
-  bool may_end = true;              // see StageRequest
-  bool bf16_weights = false;        // see StageRequest
-  bool as_audiolm_pytorch = false;  // see StageRequest
+  bool may_end = true;                             // see StageRequest
+  WeightStorage weights = WeightStorage::float32;  // see StageRequest
+  bool as_audiolm_pytorch = false;                 // see StageRequest
   std::function<void(const std::string& stage, int64_t done, int64_t of)> progress;
 };
 

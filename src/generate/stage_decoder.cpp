@@ -1,12 +1,14 @@
 #include "generate/stage_decoder.h"
 
+#include <algorithm>
+
 namespace melete {
 
 StageDecoder::StageDecoder(StageImpl& stage, const StageRequest& request, int64_t batch, int64_t capacity,
                            BiasRows bias, const at::Tensor& seen)
     : stage_(stage),
       guidance_(request.sampling.guidance),
-      bf16_weights_(request.bf16_weights),
+      weights_(request.weights),
       batch_(batch),
       capacity_(capacity),
       bias_(std::move(bias)),
@@ -26,10 +28,20 @@ StageDecoder::StageDecoder(StageImpl& stage, const StageRequest& request, int64_
   if (request.use_cache) cache_.emplace(config, guided_ ? 2 * batch : batch, capacity + prefix);
 }
 
+// A position's bias [heads or 1, keys], without an operator for most of them.
+at::Tensor StageDecoder::bias_at(int64_t position) {
+  constexpr int64_t kPositions = 32;
+  if (!next_bias_.defined() || position >= first_of_next_bias_ + next_bias_.size(0)) {
+    first_of_next_bias_ = position;
+    next_bias_ = bias_(position, std::min(position + kPositions, capacity_)).contiguous();
+  }
+  return next_bias_.select(0, position - first_of_next_bias_).narrow(1, 0, position + 1);
+}
+
 // [streams, 1, dim] -> the same, by the kernels for single positions.
-at::Tensor StageDecoder::step(const at::Tensor& x, const at::Tensor& bias) {
-  if (!step_) step_.emplace(*stage_.transformer, capacity_, seen_, context_, bf16_weights_);
-  return step_->forward(x.squeeze(1), bias.squeeze(0), *cache_).unsqueeze(1);
+at::Tensor StageDecoder::step(const at::Tensor& x) {
+  if (!step_) step_.emplace(*stage_.transformer, capacity_, seen_, context_, weights_);
+  return step_->forward(x.squeeze(1), bias_at(position_++), *cache_).unsqueeze(1);
 }
 
 at::Tensor StageDecoder::feed_all(const at::Tensor& embeddings) {
@@ -38,10 +50,9 @@ at::Tensor StageDecoder::feed_all(const at::Tensor& embeddings) {
   at::Tensor x = embeddings;
   if (!cache_) x = past_ = past_.defined() ? at::cat({past_, embeddings}, 1) : embeddings;
   if (guided_) x = at::cat({x, x});
+  if (cache_ && from > 0 && n == 1 && TransformerStep::fits(*stage_.transformer, x.size(0))) return step(x);
   const at::Tensor bias = bias_(from, to);
   position_ = to;
-  if (cache_ && from > 0 && n == 1 && TransformerStep::fits(*stage_.transformer, x.size(0)))
-    return step(x, bias);
   const at::Tensor seen = seen_.defined() ? seen_.narrow(1, 0, to) : at::Tensor();
   const at::Tensor y = stage_.transformer(x, bias, seen, context_, nullptr, cache_ ? &*cache_ : nullptr);
   return y.narrow(1, y.size(1) - n, n);

@@ -30,15 +30,18 @@ class StageDecoder {
   at::Tensor guide(const at::Tensor& logits) const;
 
  private:
-  at::Tensor step(const at::Tensor& x, const at::Tensor& bias);
+  at::Tensor step(const at::Tensor& x);
+  at::Tensor bias_at(int64_t position);
 
   StageImpl& stage_;
   double guidance_;
   bool guided_ = false;  // a second stream without condition runs beside the first
-  bool bf16_weights_;
+  WeightStorage weights_;
   int64_t batch_, capacity_, position_ = 0;
   Context context_;
   BiasRows bias_;
+  at::Tensor next_bias_;  // rows of the bias from first_of_next_bias_ on: made for many positions at once
+  int64_t first_of_next_bias_ = 0;
   at::Tensor seen_;
   std::optional<TransformerCache> cache_;
   std::optional<TransformerStep> step_;  // for single positions, once the cache has a beginning

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "generate/sampling.h"
+#include "kernels/weight_storage.h"
 #include "models/stage.h"
 
 namespace melete {
@@ -16,7 +17,8 @@ struct StageRequest {
   bool may_end = true;  // false: as long as asked for, for models that know only pieces of recordings
   bool use_cache =
       true;  // false: the whole past is read again for every token, to show that it changes nothing
-  bool bf16_weights = false;  // generate with weights rounded to bf16: half as much to read for a token
+  // In which the weights are kept that a token reads, where a few rows are made token by token.
+  WeightStorage weights = WeightStorage::float32;
   // audiolm-pytorch's way where it differs: prompts of unequal length read their logits at padding, padding
   // of the semantic part is looked at, and the last fine code is taken for an end.
   bool as_audiolm_pytorch = false;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "generate/logit_head.h"
 #include "generate/stage_decoder.h"
 #include "models/stage_losses.h"
 
@@ -75,6 +76,7 @@ struct QuantizedLoop {
 template <class Embed>
 at::Tensor sample_codes(StageDecoder& decoder, at::Tensor x, at::Tensor codes, const at::Tensor& weights,
                         const QuantizedLoop& loop, const StageRequest& request, Embed embed) {
+  const std::vector<LogitHead> heads = logit_heads(weights, request.weights);
   std::vector<at::Tensor> parts = {codes};
   at::Tensor ended = at::zeros({codes.size(0)}, codes.options().dtype(at::kBool));
   const int64_t new_frames = loop.frames - loop.first_frame;
@@ -82,7 +84,7 @@ at::Tensor sample_codes(StageDecoder& decoder, at::Tensor x, at::Tensor codes, c
     // An end is possible between two frames, after the first one.
     const bool may_end = request.may_end && frame + (loop.end < 0 ? loop.first_frame : 0) > 0;
     for (int64_t q = 0; q < loop.quantizers; ++q) {
-      at::Tensor logits = decoder.guide(at::matmul(decoder.feed(x), weights[q].t()));
+      at::Tensor logits = decoder.guide(heads[static_cast<size_t>(q)](decoder.feed(x)));
       if (loop.last_is_end && !(q == 0 && may_end))
         logits.select(1, -1).fill_(-std::numeric_limits<float>::infinity());
       const at::Tensor next = sample(logits, request.sampling, *request.draws).unsqueeze(1);
@@ -129,10 +131,11 @@ at::Tensor generate_semantic(SemanticTransformer& model, const at::Tensor& given
   StageDecoder decoder(
       *model, request, batch, capacity,
       [&](int64_t from, int64_t to) { return causal_bias(table, from, to); }, seen);
+  const LogitHead head(model->logits->weight, model->logits->bias, request.weights);
   std::vector<at::Tensor> parts = {ids};
   at::Tensor ended = at::zeros({batch}, ids.options().dtype(at::kBool));
   for (int64_t step = 0; step < steps; ++step) {
-    at::Tensor logits = decoder.guide(project(decoder.feed(x), model->logits));
+    at::Tensor logits = decoder.guide(head(decoder.feed(x)));
     if (!request.may_end) logits.select(1, model->end_id()).fill_(-std::numeric_limits<float>::infinity());
     const at::Tensor next = sample(logits, request.sampling, *request.draws);
     parts.push_back(next.unsqueeze(1));

@@ -4,16 +4,19 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/weight_storage.h"
+
 namespace melete {
 
 constexpr int64_t kFewRows = 8;
 
-// The weights of a layer as this product reads them: float32 as they are, or rounded to bf16, which is half
-// as much to read. float32, on the CPU, without gradients.
+// The weights of a layer as this product reads them: float32 as they are, rounded to bf16, which is half as
+// much to read, or to int8 with a scale for every 64 inputs of an output, a quarter. Inputs and sums are
+// float32. On the CPU, without gradients.
 class RowWeights {
  public:
   RowWeights() = default;
-  RowWeights(const at::Tensor& weight, bool bf16);  // [out, in]
+  RowWeights(const at::Tensor& weight, WeightStorage storage);  // float32 [out, in]
 
   int64_t inputs() const { return in_; }
   int64_t outputs() const { return out_; }
@@ -22,14 +25,17 @@ class RowWeights {
   // rows of y start y_step apart; bias may be null. add: to what is in y.
   void multiply(const float* x, int64_t rows, const float* bias, float* y, int64_t y_step,
                 bool add = false) const;
+  // x [..., in], bias [out] or undefined -> [..., out]
+  at::Tensor multiply(const at::Tensor& x, const at::Tensor& bias) const;
 
  private:
-  at::Tensor values_;  // float32 [out, in], or int32 [out, blocks, 16]: see few_rows.cpp
+  at::Tensor values_;  // see weight_layouts.h
   int64_t in_ = 0, out_ = 0;
-  bool bf16_ = false;
+  WeightStorage storage_ = WeightStorage::float32;
 };
 
-// x [..., in] with at most kFewRows rows, weight [out, in], bias [out] or undefined -> [..., out]
-at::Tensor linear_few_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// Whether such a product is the way for x [..., in]: few rows of float32 on the CPU, nothing to
+// differentiate.
+bool takes_few_rows(const at::Tensor& x);
 
 }  // namespace melete

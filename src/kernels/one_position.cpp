@@ -13,17 +13,28 @@ namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
 
+// result [Vectors * kLanes] = sum over keys of weights * values; vectors side by side, because an addition
+// has to wait for the one before it
+template <int Vectors>
+MELETE_INLINE void mix_lanes(const float* weights, const float* values, int64_t step, int64_t keys,
+                             float* result) {
+  LaneVector sums[Vectors] = {}, value;
+  for (int64_t key = 0; key < keys; ++key)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      load<kLanes>(value, values + key * step + v * kLanes);
+      sums[v] += value * weights[key];
+    }
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) store<kLanes>(sums[v], result + v * kLanes);
+}
+
 // result [dim] = sum over keys of weights * values
-MELETE_INLINE void mix(const float* __restrict weights, const float* __restrict values, int64_t step,
-                       int64_t keys, int64_t dim, float* __restrict result) {
+MELETE_INLINE void mix(const float* weights, const float* values, int64_t step, int64_t keys, int64_t dim,
+                       float* result) {
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) {
-    float lanes[kLanes] = {};
-    for (int64_t key = 0; key < keys; ++key)
-      for (int64_t lane = 0; lane < kLanes; ++lane)
-        lanes[lane] += weights[key] * values[key * step + d + lane];
-    for (int64_t lane = 0; lane < kLanes; ++lane) result[d + lane] = lanes[lane];
-  }
+  for (; d + 4 * kLanes <= dim; d += 4 * kLanes) mix_lanes<4>(weights, values + d, step, keys, result + d);
+  for (; d + kLanes <= dim; d += kLanes) mix_lanes<1>(weights, values + d, step, keys, result + d);
   for (; d < dim; ++d) {
     float sum = 0;
     for (int64_t key = 0; key < keys; ++key) sum += weights[key] * values[key * step + d];

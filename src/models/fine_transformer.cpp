@@ -69,18 +69,20 @@ FineTransformerImpl::Positions FineTransformerImpl::positions(int64_t coarse, in
   };
   const auto [coarse_frame, coarse_quantizer] = part(coarse, config_.coarse_quantizers, 0);
   const auto [fine_frame, fine_quantizer] = part(fine, config_.fine_quantizers, config_.coarse_quantizers);
-  result.frame = at::cat({coarse_frame, fine_frame});
-  result.quantizer = at::cat({coarse_quantizer, fine_quantizer});
-  const auto frames = [](int64_t count, int64_t quantizers) { return (count + quantizers - 1) / quantizers; };
-  result.frames = std::max<int64_t>(
-      {1, frames(coarse, config_.coarse_quantizers), frames(fine, config_.fine_quantizers)});
+  const at::Tensor frame = at::cat({coarse_frame, fine_frame});
+  const auto length = [](int64_t count, int64_t by) { return (count + by - 1) / by; };
+  const int64_t frames = std::max<int64_t>(
+      {1, length(coarse, config_.coarse_quantizers), length(fine, config_.fine_quantizers)});
+  const int64_t quantizers = config_.coarse_quantizers + config_.fine_quantizers, span = 2 * quantizers - 1;
+  result.start = frame.eq(-1);
+  result.place = frame.clamp_min(0) * span + at::cat({coarse_quantizer, fine_quantizer});
+  result.middle = (frames - 1) * span + quantizers - 1;
   if (position_bias.is_empty()) return result;
 
-  const int64_t quantizers = config_.coarse_quantizers + config_.fine_quantizers;
   const auto values = options.dtype(at::kFloat);
-  const int64_t span = 2 * quantizers - 1, first = config_.positions_from_longest ? 0 : 1 - result.frames;
+  const int64_t first = config_.positions_from_longest ? 0 : 1 - frames;
   const at::Tensor by_frame =
-      at::arange(first, first + 2 * result.frames - 1, values).unsqueeze(1).expand({-1, span});
+      at::arange(first, first + 2 * frames - 1, values).unsqueeze(1).expand({-1, span});
   const at::Tensor by_quantizer = at::arange(span, values).unsqueeze(0).expand_as(by_frame);
   result.table = position_bias(at::stack({by_frame, by_quantizer}, -1).flatten(0, 1));
   return result;
@@ -89,17 +91,11 @@ FineTransformerImpl::Positions FineTransformerImpl::positions(int64_t coarse, in
 at::Tensor FineTransformerImpl::bias(const Positions& p, int64_t from, int64_t to) {
   const at::Tensor causal = causal_bias({}, from, to).to(coarse_start.device());
   if (!p.table.defined()) return causal;
-  const int64_t quantizers = config_.coarse_quantizers + config_.fine_quantizers;
-  const auto differences = [&](const at::Tensor& x) {
-    return x.narrow(0, from, to - from).unsqueeze(1) - x.narrow(0, 0, to).unsqueeze(0);
-  };
-  const at::Tensor frame = differences(p.frame.clamp_min(0)) + (p.frames - 1);
-  const at::Tensor quantizer = differences(p.quantizer) + (quantizers - 1);
-  const at::Tensor learned = at::embedding(p.table, frame * (2 * quantizers - 1) + quantizer)
+  const auto rows = [&](const at::Tensor& x) { return x.narrow(0, from, to - from).unsqueeze(1); };
+  const auto keys = [&](const at::Tensor& x) { return x.narrow(0, 0, to).unsqueeze(0); };
+  const at::Tensor learned = at::embedding(p.table, rows(p.place) - keys(p.place) + p.middle)
                                  .permute({0, 2, 1});  // [rows, heads, keys]
-  const at::Tensor is_start = p.frame.narrow(0, 0, to).eq(-1);
-  const at::Tensor at_start =
-      is_start.narrow(0, from, to - from).unsqueeze(1).logical_or(is_start.unsqueeze(0));
+  const at::Tensor at_start = rows(p.start).logical_or(keys(p.start));
   return at::where(at_start.unsqueeze(1), start_bias.view({1, -1, 1}), learned) + causal;
 }
 

@@ -39,9 +39,11 @@ class FineTransformerImpl : public StageImpl {
   // Positions in a sequence of c coarse tokens: their frame and quantizer. The bias is a function of the
   // differences of both, evaluated once for all that there are; start tokens have one of their own.
   struct Positions {
-    at::Tensor frame, quantizer;  // int64 [n]; the frame of a start token is -1
-    at::Tensor table;             // [differences, heads]
-    int64_t frames = 0;
+    at::Tensor
+        place;  // int64 [n]: frame and quantizer as one number, whose differences count the table's rows
+    at::Tensor start;    // bool [n]: it is a start token
+    at::Tensor table;    // [differences, heads]
+    int64_t middle = 0;  // the row for no difference
   };
   Positions positions(int64_t coarse, int64_t fine);
   at::Tensor bias(const Positions& positions, int64_t from, int64_t to);  // rows, as in causal_bias

@@ -1,6 +1,5 @@
 #include "nn/feed_forward.h"
 
-#include "core/autocast.h"
 #include "kernels/few_rows.h"
 #include "nn/activation.h"
 #include "nn/draws.h"
@@ -12,10 +11,8 @@ torch::nn::Linear linear(int64_t in, int64_t out, bool bias) {
 }
 
 at::Tensor project(const at::Tensor& x, const torch::nn::Linear& layer) {
-  const bool plain = at::GradMode::is_enabled() || x.device().type() != at::kCPU ||
-                     autocast_type(at::kCPU, x.scalar_type()) != at::kFloat;
-  if (plain || x.numel() > kFewRows * x.size(-1)) return at::linear(x, layer->weight, layer->bias);
-  return linear_few_rows(x, layer->weight, layer->bias);
+  if (!takes_few_rows(x)) return at::linear(x, layer->weight, layer->bias);
+  return RowWeights(layer->weight, WeightStorage::float32).multiply(x, layer->bias);
 }
 
 at::Tensor dropout(const at::Tensor& x, double rate, Draws* draws) {

@@ -34,22 +34,22 @@ bool TransformerStep::fits(TransformerImpl& model, int64_t rows) {
          autocast_type(at::kCPU, at::kFloat) == at::kFloat;
 }
 
-TransformerStep::Heads TransformerStep::pack(AttentionImpl& attention, bool bf16) const {
-  return {RowWeights(attention.query->weight, bf16), RowWeights(attention.key_value->weight, bf16),
-          RowWeights(attention.output->weight, bf16), attention.norm->weight.detach()};
+TransformerStep::Heads TransformerStep::pack(AttentionImpl& attention, WeightStorage storage) const {
+  return {RowWeights(attention.query->weight, storage), RowWeights(attention.key_value->weight, storage),
+          RowWeights(attention.output->weight, storage), attention.norm->weight.detach()};
 }
 
 TransformerStep::TransformerStep(TransformerImpl& model, int64_t capacity, const at::Tensor& seen,
-                                 const Context& context, bool bf16)
+                                 const Context& context, WeightStorage storage)
     : config_(model.config()), norm_(model.norm->weight.detach()) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < model.attention->size(); ++i) {
     Layer layer;
-    layer.own = pack(model.attention->at<AttentionImpl>(i), bf16);
-    if (!model.cross->is_empty()) layer.cross = pack(model.cross->at<AttentionImpl>(i), bf16);
+    layer.own = pack(model.attention->at<AttentionImpl>(i), storage);
+    if (!model.cross->is_empty()) layer.cross = pack(model.cross->at<AttentionImpl>(i), storage);
     auto& inner = model.feed_forward->at<FeedForwardImpl>(i);
-    layer.input = RowWeights(inner.input->weight, bf16);
-    layer.output = RowWeights(inner.output->weight, bf16);
+    layer.input = RowWeights(inner.input->weight, storage);
+    layer.output = RowWeights(inner.output->weight, storage);
     layer.norm = inner.norm->weight.detach();
     layer.inner_norm = inner.inner_norm->weight.detach();
     layers_.push_back(std::move(layer));
@@ -96,8 +96,8 @@ at::Tensor TransformerStep::forward(const at::Tensor& x, const at::Tensor& given
   const int64_t keys = cache.length + 1;
   require(keys <= cache.own.front().size(1), "[transformer] the cache holds {} positions, {} needed",
           cache.own.front().size(1), keys);
-  const at::Tensor bias = given_bias.contiguous();
-  const int64_t bias_step = bias.size(0) == 1 ? 0 : bias.size(1);
+  const at::Tensor bias = given_bias.stride(1) == 1 ? given_bias : given_bias.contiguous();
+  const int64_t bias_step = bias.size(0) == 1 ? 0 : bias.stride(0);
   require(bias.size(1) + prefix_ == keys, "[transformer] a bias for {} keys expected, got {}", keys - prefix_,
           bias.size(1));
   int64_t most = keys;

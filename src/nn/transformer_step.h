@@ -15,9 +15,9 @@ class TransformerStep {
   static bool fits(TransformerImpl& model, int64_t rows);
 
   // What steps may look at: seen, bool [rows, capacity] or undefined (all), and the context that the cache
-  // was filled with; capacity: positions there will be, without a prefix. bf16: weights are rounded to it.
+  // was filled with; capacity: positions there will be, without a prefix.
   TransformerStep(TransformerImpl& model, int64_t capacity, const at::Tensor& seen, const Context& context,
-                  bool bf16);
+                  WeightStorage storage);
 
   // The position after those in the cache, which grows by it: x [rows, dim] -> [rows, dim], normalised.
   // bias [heads or 1, keys without a prefix]
@@ -35,7 +35,7 @@ class TransformerStep {
   };
   struct Buffers;
 
-  Heads pack(AttentionImpl& attention, bool bf16) const;
+  Heads pack(AttentionImpl& attention, WeightStorage storage) const;
   void attend(const Heads& heads, const at::Tensor& pairs, int64_t keys, const float* bias, int64_t bias_step,
               const at::Tensor& hidden, Buffers& buffers) const;
 
