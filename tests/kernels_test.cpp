@@ -26,8 +26,9 @@ at::Tensor reference(const ConvCase& c, CausalConv1d& conv, const at::Tensor& x)
   const int64_t padding = c.dilation * (c.kernel - 1) + 1 - c.stride;
   at::Tensor padded = x;
   if (padding > 0)
-    padded = c.pad_mode == "reflect" ? at::reflection_pad1d(x, {padding, 0})
-                                     : at::constant_pad_nd(x, {padding, 0});
+    padded = c.pad_mode == "reflect"     ? at::reflection_pad1d(x, {padding, 0})
+             : c.pad_mode == "replicate" ? at::replication_pad1d(x, {padding, 0})
+                                         : at::constant_pad_nd(x, {padding, 0});
   const int64_t strides[] = {c.stride}, paddings[] = {0}, dilations[] = {c.dilation};
   const at::Tensor y = at::conv1d(padded, conv->weight, conv->bias, at::IntArrayRef(strides),
                                   at::IntArrayRef(paddings), at::IntArrayRef(dilations));
@@ -116,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CausalConvTest,
                                          ConvCase{1, 32, 7, 1, 1, 250}, ConvCase{32, 1, 7, 1, 1, 250},
                                          ConvCase{32, 64, 4, 2, 1, 100}, ConvCase{32, 64, 10, 5, 1, 95},
                                          ConvCase{16, 32, 16, 8, 1, 64, "constant"},
+                                         ConvCase{32, 32, 7, 1, 3, 40, "replicate", Activation::elu},
+                                         ConvCase{16, 32, 10, 5, 1, 5, "replicate"},
                                          ConvCase{32, 64, 4, 2, 1, 7}, ConvCase{16, 16, 7, 1, 1, 8},
                                          ConvCase{5, 80, 3, 1, 2, 41}, ConvCase{24, 10, 5, 1, 1, 30},
                                          ConvCase{10, 24, 1, 1, 1, 30}));

@@ -206,14 +206,21 @@ CausalConv1dImpl::CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std:
       stride_(stride),
       dilation_(dilation),
       padding_(dilation * (kernel - 1) + 1 - stride) {
+  require(pad_mode_ == "reflect" || pad_mode_ == "constant" || pad_mode_ == "replicate",
+          "[convolution] expected pad_mode reflect, constant or replicate, got {}", pad_mode_);
   weight =
       register_parameter("weight", level_keeping_weight({out, in, kernel}, static_cast<double>(in * kernel)));
   bias = register_parameter("bias", at::zeros({out}));
 }
 
 at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation) {
-  const Windowing how{stride_, dilation_, padding_, padding_ > 0 && pad_mode_ == "reflect"};
-  return convolve(to_frames(x), weight, bias, how, activation).transpose(1, 2);
+  Windowing how{stride_, dilation_, padding_, padding_ > 0 && pad_mode_ == "reflect"};
+  at::Tensor frames = to_frames(x);
+  if (padding_ > 0 && pad_mode_ == "replicate") {
+    frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
+    how.padding = 0;
+  }
+  return convolve(frames, weight, bias, how, activation).transpose(1, 2);
 }
 
 CausalConvTranspose1dImpl::CausalConvTranspose1dImpl(int64_t in, int64_t out, int64_t kernel, int64_t stride)
