@@ -259,6 +259,25 @@ TEST(Codebook, StaysAsItIsWhenNotLearning) {
   }
 }
 
+TEST(Codebook, IsPlacedOutsideTrainingOnlyWhenAskedTo) {
+  const at::Tensor x = noise({1, 300, 6}, 54);
+  for (const bool in_eval : {false, true}) {
+    QuantizerConfig config = config_of("vq");
+    config.kmeans_in_eval = in_eval;
+    Quantizer quantizer = make(config, 6);
+    quantizer->eval();
+    const auto fresh = state_of(quantizer);
+    quantizer->forward(x, nullptr);
+    EXPECT_TRUE(same(fresh, state_of(quantizer))) << "there is nothing to draw rows with";
+    SeededDraws draws(5);
+    quantizer->forward(x, &draws);
+    EXPECT_EQ(same(fresh, state_of(quantizer)), !in_eval);
+    const auto placed = state_of(quantizer);
+    quantizer->forward(noise({1, 300, 6}, 55), &draws);
+    EXPECT_TRUE(same(placed, state_of(quantizer))) << "it does not follow what it sees";
+  }
+}
+
 TEST(Codebook, SurvivesABatchThatIsNotFinite) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     for (const bool first : {true, false})

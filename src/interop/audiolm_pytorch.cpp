@@ -154,7 +154,7 @@ QuantizerConfig residual_vq_config(const Json& arguments) {
   config.decay = 0.8;
   config.kmeans_init = false;
   config.dead_code_threshold = 0;
-  config.gradient_of_every_stage = true;
+  config.gradient_of_every_stage = config.kmeans_in_eval = true;
   auto setters = quantizer_setters(config);
   setters["dim"] = [](const Json&) {};
   apply(arguments, setters, "ResidualVQ");
@@ -203,7 +203,7 @@ SoundStreamGanConfig soundstream_config(const Json& arguments, const Json& multi
   QuantizerConfig& quantizer = codec.quantizer;
   codec.as_audiolm_pytorch = true;
   config.loss.mel.floor = 1e-20;
-  quantizer.gradient_of_every_stage = true;
+  quantizer.gradient_of_every_stage = quantizer.kmeans_in_eval = true;
   config.multi_scale = multi_scale_config(multi_scale);
   if (arguments.contains("complex_stft_discr_kwargs"))
     config.stft = stft_discriminator_config(arguments["complex_stft_discr_kwargs"]);

@@ -39,13 +39,14 @@ CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bo
   const at::NoGradGuard no_grad;
   const at::Tensor rows = x.detach();
   bool learning = is_training() && update;
-  if (learning) {
-    require(draws != nullptr, "[codebook] training needs a source of random draws");
+  if (learning) require(draws != nullptr, "[codebook] training needs a source of random draws");
+  if (learning || (config_.kmeans_in_eval && draws != nullptr)) {
     if (initialised.item<float>() == 0) {
       // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
       const bool broken = !at::isfinite(rows.sum()).item<bool>();
-      learning = group_ ? !group_->any(broken) : !broken;
-      if (learning) initialise(rows, *draws);
+      const bool sound = group_ ? !group_->any(broken) : !broken;
+      if (sound) initialise(rows, *draws);
+      learning = learning && sound;
     }
   }
   const at::Tensor codes = nearest(rows, draws);

@@ -14,9 +14,10 @@ namespace melete {
 struct CodebookConfig {
   int64_t size = 1024;
   int64_t dim = 512;
-  double decay = 0.95;      // of the moving averages
-  double epsilon = 1e-5;    // smooths the counts of rare codes
-  bool kmeans_init = true;  // the first training batch places the codes
+  double decay = 0.95;          // of the moving averages
+  double epsilon = 1e-5;        // smooths the counts of rare codes
+  bool kmeans_init = true;      // the first training batch places the codes
+  bool kmeans_in_eval = false;  // or the first batch of all, as in audiolm-pytorch, where it comes with draws
   int64_t kmeans_iterations = 10;
   double dead_code_threshold = 2;  // a code chosen less often than this (moving average) is revived; 0: never
   bool cosine = false;             // unit vectors compared by angle instead of distance

@@ -27,6 +27,7 @@ struct VectorStage : QuantizerStage {
     book.dim = dim;
     book.decay = config.decay;
     book.kmeans_init = config.kmeans_init;
+    book.kmeans_in_eval = config.kmeans_in_eval;
     book.kmeans_iterations = config.kmeans_iterations;
     book.dead_code_threshold = config.dead_code_threshold;
     book.cosine = config.cosine;
@@ -171,6 +172,8 @@ void describe(Schema& s, QuantizerConfig& c) {
   s.option("commitment_weight", c.commitment_weight, "vq: pull of the encoder towards its codes").at_least(0);
   s.option("decay", c.decay, "vq: of the moving averages behind the codebook").at_least(0).at_most(1);
   s.option("kmeans_init", c.kmeans_init, "vq: place the codes by k-means on the first batch");
+  s.option("kmeans_in_eval", c.kmeans_in_eval,
+           "audiolm-pytorch's way: a fresh codebook is placed outside training, too");
   s.option("kmeans_iterations", c.kmeans_iterations, "vq: iterations of that k-means").at_least(1);
   s.option("dead_code_threshold", c.dead_code_threshold, "vq: codes chosen less often are revived; 0: never")
       .at_least(0);

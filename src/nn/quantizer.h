@@ -32,6 +32,7 @@ struct QuantizerConfig {
   double commitment_weight = 1;          // vq
   double decay = 0.95;
   bool kmeans_init = true;
+  bool kmeans_in_eval = false;  // see CodebookConfig
   int64_t kmeans_iterations = 10;
   double dead_code_threshold = 2;
   bool cosine = false;
