@@ -276,8 +276,14 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
           fmt::format("{}: the gradient norm of {} is {}", phase.name, phase.groups[i].name, norm);
   }
   if (result.problem.empty())
-    for (size_t i = 0; i < running.optimisers.size(); ++i)
-      running.optimisers[i].step(result.rate, clip_scale(numbers[names.size() + i], phase.clip_norm));
+    for (size_t i = 0; i < running.optimisers.size(); ++i) {
+      const double scale = clip_scale(numbers[names.size() + i], phase.clip_norm);
+      running.optimisers[i].step(result.rate, scale);
+      // Gradients that another phase counts in its norm are the clipped ones.
+      if (!running.keep_gradients || scale == 1) continue;
+      for (const auto& [name, tensor] : phase.groups[i].parameters)
+        if (tensor.grad().defined()) tensor.grad().mul_(scale);
+    }
   if (!running.keep_gradients || !result.problem.empty())
     for (Optimiser& optimiser : running.optimisers) optimiser.clear_gradients();
   return result;
