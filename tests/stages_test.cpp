@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <set>
+
 #include "core/base/error.h"
 #include "generate/stages.h"
 #include "models/stage_losses.h"
@@ -264,8 +266,45 @@ TEST(Stages, LossesStartNearChance) {
 TEST(Stages, TidyTokensDropsPaddingAndRuns) {
   const at::Tensor ids = at::tensor({1, 1, 2, -1, 3, 3, 3, 3}, at::kLong).view({2, 4});
   expect_equal_ids(tidy_tokens(ids, 9, true), at::tensor({1, 2, 9, 3, 9, -1}, at::kLong).view({2, 3}));
+  expect_equal_ids(tidy_tokens(ids, 3, true), at::tensor({1, 2, 3, 3, -1, -1}, at::kLong).view({2, 3}));
   expect_equal_ids(tidy_tokens(ids, -1, false),
                    at::tensor({1, 1, 2, -1, 3, 3, 3, 3}, at::kLong).view({2, 4}));
+}
+
+TEST(Stages, EndsStandOnlyBetweenTheFramesOfAllGroups) {
+  auto model = coarse_model();
+  {  // an end wherever one may stand
+    const at::NoGradGuard no_grad;
+    model->coarse_logits.select(1, -1).mul_(1e3);
+  }
+  for (const int64_t between : {1, 3}) {
+    std::set<int64_t> lengths;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      SeededDraws draws(seed);
+      StageRequest request = request_with(draws);
+      request.sampling.temperature = 100;
+      request.sampling.filter = 0;
+      request.frames_between_ends = between;
+      const at::Tensor codes = generate_coarse(model, random_ids({1, 5}, 20, seed), {}, 12, request);
+      lengths.insert(unpadded(codes, 0).size(0));
+    }
+    for (const int64_t length : lengths) EXPECT_EQ(length % between, 0) << length;
+    EXPECT_LT(*lengths.begin(), 12) << "some must end early";
+  }
+}
+
+TEST(Stages, ConditionsAreDroppedAsTold) {
+  const at::NoGradGuard no_grad;
+  auto model = semantic_model("cross");
+  StageInput input;
+  input.semantic = random_ids({2, 12}, 20, 1);
+  input.condition = some_text(2);
+  input.forget = false;
+  const at::Tensor with = semantic_losses(model, input, {}).logits;
+  input.condition_drop = 0;
+  EXPECT_TRUE(semantic_losses(model, input, {}).logits.equal(with));
+  input.condition_drop = 1;
+  EXPECT_FALSE(semantic_losses(model, input, {}).logits.allclose(with));
 }
 
 TEST(Stages, TheForgetfulMaskHidesItsShareAndNeverTheFirst) {

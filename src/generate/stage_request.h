@@ -13,7 +13,8 @@ struct StageRequest {
   SamplingConfig sampling;
   Condition condition;
   Draws* draws = nullptr;
-  bool unique_consecutive = true;  // runs of one semantic token count once, as in training
+  bool unique_consecutive = true;   // runs of one semantic token count once, as in training
+  int64_t frames_between_ends = 1;  // an end stands only after a multiple of these: the groups of a codec
   bool may_end = true;  // false: as long as asked for, for models that know only pieces of recordings
   bool use_cache =
       true;  // false: the whole past is read again for every token, to show that it changes nothing

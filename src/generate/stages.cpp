@@ -82,7 +82,8 @@ at::Tensor sample_codes(StageDecoder& decoder, at::Tensor x, at::Tensor codes, c
   const int64_t new_frames = loop.frames - loop.first_frame;
   for (int64_t frame = 0; frame < new_frames; ++frame) {
     // An end is possible between two frames, after the first one.
-    const bool may_end = request.may_end && frame + (loop.end < 0 ? loop.first_frame : 0) > 0;
+    const bool may_end = request.may_end && frame + (loop.end < 0 ? loop.first_frame : 0) > 0 &&
+                         frame % request.frames_between_ends == 0;
     for (int64_t q = 0; q < loop.quantizers; ++q) {
       at::Tensor logits = decoder.guide(heads[static_cast<size_t>(q)](decoder.feed(x)));
       if (loop.last_is_end && !(q == 0 && may_end))

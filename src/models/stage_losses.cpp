@@ -31,8 +31,8 @@ PartLoss part_loss(const at::Tensor& logits, const at::Tensor& labels) {
 StagePass pass_of(const StageInput& input, double condition_drop) {
   StagePass pass;
   pass.condition = input.condition;
-  pass.condition_drop = input.forget ? condition_drop : 0;
-  pass.draws = input.forget ? input.draws : nullptr;
+  pass.condition_drop = input.condition_drop.value_or(input.forget ? condition_drop : 0);
+  pass.draws = input.forget || input.condition_drop ? input.draws : nullptr;
   return pass;
 }
 
@@ -45,6 +45,11 @@ at::Tensor hide_some(const StageInput& input, int64_t rows, int64_t length, doub
 void add(StageLosses& losses, const std::string& name, const PartLoss& part) {
   losses.named.emplace_back(name, part.loss.detach());
   losses.named.emplace_back(name + "_accuracy", part.accuracy);
+}
+
+// All positions of a batch, padding included.
+at::Tensor positions(const at::Tensor& labels) {
+  return at::scalar_tensor(labels.numel(), labels.options().dtype(at::kFloat));
 }
 
 // The mean of two parts by their numbers of tokens, the first one weighted.
@@ -77,7 +82,7 @@ at::Tensor tidy_tokens(const at::Tensor& ids, int64_t end, bool unique_consecuti
       if ((keep_padding || from[i] != kPadding) &&
           !(unique_consecutive && !tokens.empty() && tokens.back() == from[i]))
         tokens.push_back(from[i]);
-    if (end >= 0) tokens.push_back(end);
+    if (end >= 0 && !(unique_consecutive && !tokens.empty() && tokens.back() == end)) tokens.push_back(end);
     longest = std::max(longest, tokens.size());
   }
   at::Tensor result = at::full({rows, static_cast<int64_t>(longest)}, kPadding, at::kLong);
@@ -137,7 +142,11 @@ StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, con
   result.total = loss.loss;
   if (config.first_part_weight > 0 && logits.semantic.defined()) {
     const PartLoss first = part_loss(logits.semantic, semantic_labels);
-    result.total = combine(first, first.count, config.first_part_weight, loss, loss.count);
+    // audiolm-pytorch counts the padding of codes, and of tokens unless runs were made one.
+    const at::Tensor first_count =
+        input.keep_padding && !config.unique_consecutive ? positions(semantic_labels) : first.count;
+    result.total = combine(first, first_count, config.first_part_weight, loss,
+                           input.keep_padding ? positions(labels) : loss.count);
     add(result, "semantic", first);
   }
   add(result, "coarse", loss);
@@ -166,9 +175,6 @@ StageLosses fine_losses(FineTransformer& model, const StageInput& input, const S
   result.total = loss.loss;
   if (config.first_part_weight > 0 && logits.coarse.defined()) {
     const PartLoss first = part_loss(logits.coarse, coarse);
-    const auto positions = [](const at::Tensor& x) {
-      return at::scalar_tensor(x.size(1), x.options().dtype(at::kFloat));
-    };
     result.total = combine(first, positions(coarse), config.first_part_weight, loss, positions(labels));
     add(result, "coarse", first);
   }

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,9 +25,10 @@ struct StageInput {
   at::Tensor semantic;  // int64 [batch, n], -1 is padding
   at::Tensor acoustic;  // int64 [batch, frames, quantizers] of the codec, -1 is padding
   Condition condition;
-  bool end = true;            // sequences are whole: their end is learned, too
-  bool forget = true;         // hide positions and drop conditions, as training does
-  bool keep_padding = false;  // see tidy_tokens
+  bool end = true;                       // sequences are whole: their end is learned, too
+  bool forget = true;                    // hide positions and drop conditions, as training does
+  std::optional<double> condition_drop;  // instead of the model's own in training and none otherwise
+  bool keep_padding = false;             // see tidy_tokens; padding counts in the weights of the parts, too
   Draws* draws = nullptr;
 };
 
