@@ -18,6 +18,7 @@ at::Tensor to_tensor(const std::vector<float>& values) {
 }
 
 void check_resample(const Case& c, Checker& check) {
+  expect_only(c.config, {"pairs", "lowpass_filter_width", "rolloff", "method"});
   for (const auto& pair : c.config.at("pairs")) {
     const int from = pair[0].get<int>(), to = pair[1].get<int>();
     const std::string name = fmt::format("{}_to_{}", from, to);
@@ -53,6 +54,7 @@ std::vector<std::string> collate_order(const Case& c) {
 }
 
 void check_dataset(const Case& c, Checker& check) {
+  expect_only(c.config, {"target_sample_hz", "seq_len_multiple_of", "max_length", "exts"});
   DataConfig config;
   config.rates_hz = list_or_one(c.config.at("target_sample_hz"));
   config.multiple_of = list_or_one(c.config.value("seq_len_multiple_of", nlohmann::ordered_json()));

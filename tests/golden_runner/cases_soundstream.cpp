@@ -22,7 +22,17 @@ SoundStreamGan build(const Case& c) {
 }
 
 nlohmann::ordered_json call_arguments(const Case& c) {
-  return c.json.value("forward_kwargs", nlohmann::ordered_json::object());
+  const auto arguments = c.json.value("forward_kwargs", nlohmann::ordered_json::object());
+  expect_only(arguments, {"is_denoising", "input_sample_hz", "curtail_from_left", "apply_grad_penalty",
+                          "return_discr_loss", "return_discr_losses_separately", "return_loss_breakdown"});
+  return arguments;
+}
+
+at::Tensor prepared(const Case& c, const SoundStreamGan& model, const std::string& name) {
+  const auto arguments = call_arguments(c);
+  const auto rate = arguments.value("input_sample_hz", nlohmann::ordered_json());
+  return model->codec->prepare(c.in(name), rate.is_null() ? 0 : rate.get<int64_t>(),
+                               arguments.value("curtail_from_left", false));
 }
 
 std::optional<bool> denoising(const Case& c) {
@@ -46,9 +56,9 @@ void check_eval(const Case& c, Checker& check) {
   SoundStreamGan model = build(c);
   SoundStream& codec = model->codec;
   const auto arguments = call_arguments(c);
-  const at::Tensor wave = codec->prepare(c.in("wave"), arguments.value("input_sample_hz", 0),
-                                         arguments.value("curtail_from_left", false));
-  const auto output = codec->forward(wave, nullptr, true, denoising(c));
+  const at::Tensor wave = prepared(c, model, "wave");
+  ReplayDraws draws(c, "rand.");
+  const auto output = codec->forward(wave, &draws, true, denoising(c));
 
   at::Tensor x = codec->encoder_input(wave);
   for (const auto& block : *codec->encoder_blocks) x = block->as<CodecBlockImpl>()->forward(x);
@@ -88,8 +98,8 @@ void check_training(const Case& c, Checker& check) {
   SoundStreamGan model = build(c);
   ReplayDraws draws(c, "rand.");
   std::optional<at::Tensor> target;
-  if (c.has("in.target")) target = c.in("target");
-  const auto losses = model->generator_losses(c.in("wave"), &draws, target, denoising(c));
+  if (c.has("in.target")) target = prepared(c, model, "target");
+  const auto losses = model->generator_losses(prepared(c, model, "wave"), &draws, target, denoising(c));
   losses.total.backward();
 
   check.close("loss", losses.total, c.out("loss"));
@@ -121,9 +131,11 @@ std::string their_loss_name(const std::string& ours) {
 void check_discriminators(const Case& c, Checker& check) {
   SoundStreamGan model = build(c);
   const bool separate = c.json["order"].is_array();
-  const bool penalty = c.json.value("what", "").find("gradient penalty") != std::string::npos;
-  const auto losses =
-      model->discriminators->losses(model->new_contest(c.in("wave"), nullptr, false), penalty);
+  const bool penalty = call_arguments(c).value(
+      "apply_grad_penalty", c.json.value("what", "").find("gradient penalty") != std::string::npos);
+  ReplayDraws draws(c, "rand.");
+  const auto losses = model->discriminators->losses(
+      model->new_contest(prepared(c, model, "wave"), &draws, model->is_training()), penalty);
 
   at::Tensor total = at::zeros({}), scales = at::zeros({});
   for (const auto& [ours, value] : losses) {
@@ -141,6 +153,7 @@ void check_discriminators(const Case& c, Checker& check) {
   total.backward();
   check.close("loss", total, c.out("loss"));
   check_gradients(c, check, model);
+  check_state(c, check, model, "post.");
 }
 
 void check_soundstream(const Case& c, Checker& check) {

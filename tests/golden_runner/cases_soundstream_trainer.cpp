@@ -24,8 +24,61 @@ class RecordedBatches : public BatchSource {
   std::vector<at::Tensor> waves_;
 };
 
+// One of PyTorch's schedulers as our curve of the same rates.
+void set_scheduler(ScheduleConfig& schedule, const nlohmann::ordered_json& given, const std::string& prefix) {
+  const auto name = given.value(prefix + "scheduler", nlohmann::ordered_json());
+  if (name.is_null()) return;
+  const auto how = given.value(prefix + "scheduler_kwargs", nlohmann::ordered_json::object());
+  const auto kind = name.get<std::string>();
+  schedule.minimum = how.value("eta_min", 0.0);
+  if (kind == "StepLR") {
+    schedule.kind = "step";
+    schedule.step_size = how.at("step_size").get<int64_t>();
+    schedule.gamma = how.value("gamma", 0.1);
+  } else if (kind == "ExponentialLR") {
+    schedule.kind = "exponential";
+    schedule.gamma = how.at("gamma").get<double>();
+  } else if (kind == "CosineAnnealingLR") {
+    schedule.kind = "cosine";
+    schedule.decay_steps = how.at("T_max").get<int64_t>();
+  } else if (kind == "CosineAnnealingWarmRestarts") {
+    schedule.kind = "cosine_restarts";
+    schedule.period = how.at("T_0").get<int64_t>();
+    schedule.period_growth = how.value("T_mult", int64_t{1});
+  } else {
+    fail("[golden] no curve here is that of {}", kind);
+  }
+}
+
 SoundStreamTaskConfig task_config(const nlohmann::ordered_json& config) {
   const auto& given = config.at("trainer");
+  // Data are recorded, so that what picks and keeps them means nothing here.
+  expect_only(given, {"num_train_steps",
+                      "batch_size",
+                      "data_max_length",
+                      "data_max_length_seconds",
+                      "grad_accum_every",
+                      "lr",
+                      "wd",
+                      "warmup_steps",
+                      "discr_warmup_steps",
+                      "scheduler",
+                      "scheduler_kwargs",
+                      "discr_scheduler",
+                      "discr_scheduler_kwargs",
+                      "max_grad_norm",
+                      "discr_max_grad_norm",
+                      "valid_frac",
+                      "random_split_seed",
+                      "save_results_every",
+                      "save_model_every",
+                      "log_losses_every",
+                      "use_ema",
+                      "ema_beta",
+                      "ema_update_after_step",
+                      "ema_update_every",
+                      "apply_grad_penalty_every",
+                      "dataloader_drop_last"});
   SoundStreamTaskConfig task;
   task.own_discriminator_batches = true;
   task.model = audiolm_pytorch::soundstream_config(config.at("soundstream"),
@@ -41,6 +94,8 @@ SoundStreamTaskConfig task_config(const nlohmann::ordered_json& config) {
   }
   task.discriminator.schedule.warmup_steps = static_cast<int64_t>(
       number("discr_warmup_steps", static_cast<double>(task.generator.schedule.warmup_steps)));
+  set_scheduler(task.generator.schedule, given, "");
+  set_scheduler(task.discriminator.schedule, given, "discr_");
   task.generator.clip_norm =
       given.contains("max_grad_norm") && given["max_grad_norm"].is_null() ? 0 : number("max_grad_norm", 0.5);
   task.discriminator.clip_norm = number("discr_max_grad_norm", 0);
@@ -73,13 +128,26 @@ std::string their_name(const std::string& ours) {
   return colon == std::string::npos ? base + "_grad_penalty" : "scale_grad_penalty" + base.substr(colon);
 }
 
-// Calls that trained something, in order; the others made samples.
-std::vector<std::string> training_calls(const Case& c) {
-  std::vector<std::string> calls;
+struct Call {
+  std::string name;  // "call.03"
+  bool trains;       // others made samples
+};
+
+std::vector<Call> recorded_calls(const Case& c) {
+  std::vector<Call> calls;
   for (const auto& [key, about] : c.json.at("inputs").items())
-    if (about.value("doc", "").find("training=True") != std::string::npos)
-      calls.push_back(key.substr(3, key.size() - 3 - std::string(".wave").size()));  // "call.03"
+    calls.push_back({key.substr(3, key.size() - 3 - std::string(".wave").size()),
+                     about.value("doc", "").find("training=True") != std::string::npos});
   return calls;
+}
+
+// A sample that was made with a fresh codebook placed it.
+void make_sample(const Case& c, const std::string& call, SoundStreamGan& gan) {
+  const at::NoGradGuard no_grad;
+  ReplayDraws draws(c, "rand." + call + ".");
+  gan->eval();
+  gan->codec->forward(gan->codec->prepare(c.in(call + ".wave")), &draws);
+  gan->train();
 }
 
 void check_trainer(const Case& c, Checker& check) {
@@ -87,9 +155,14 @@ void check_trainer(const Case& c, Checker& check) {
   SoundStreamTask task(task_config(c.config), {});
   audiolm_pytorch::load_soundstream(task.gan(), c.weights);
 
-  const auto calls = training_calls(c);
+  const std::vector<Call> all = recorded_calls(c);
+  std::vector<std::string> calls;
   std::vector<at::Tensor> waves;
-  for (const std::string& call : calls) waves.push_back(c.in(call + ".wave"));
+  for (const Call& call : all)
+    if (call.trains) {
+      calls.push_back(call.name);
+      waves.push_back(c.in(call.name + ".wave"));
+    }
   RecordedBatches batches(waves);
   const TrainerConfig config = trainer_config(given);
   Trainer trainer({task, batches}, config);
@@ -99,6 +172,7 @@ void check_trainer(const Case& c, Checker& check) {
   });
 
   const auto scalar = [](double value) { return at::scalar_tensor(value, at::kDouble); };
+  size_t next = 0;
   for (int64_t step = 0; step < config.steps; ++step) {
     const StepReport report = trainer.step();
     const std::string prefix = fmt::format("step.{}.", step);
@@ -112,6 +186,10 @@ void check_trainer(const Case& c, Checker& check) {
     const at::Tensor rates =
         at::tensor({report.learning_rates[0].second, report.learning_rates[1].second}, at::kDouble);
     check.close(prefix + "lr", rates, c.out(prefix + "lr"), 1e-6);
+    for (int64_t trained = 0; next < all.size(); ++next) {
+      if (all[next].trains && trained++ == 2 * config.accumulate) break;
+      if (!all[next].trains) make_sample(c, all[next].name, task.gan());
+    }
   }
   for (const auto& pair : audiolm_pytorch::soundstream_pairs(*task.gan(), "", task.gan()->config())) {
     if (const std::string key = "post.model." + pair.theirs; c.has(key))

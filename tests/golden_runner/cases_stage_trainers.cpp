@@ -67,6 +67,7 @@ class ReplayedTask : public Base {
   StageInput input(const Batch& batch, const StepContext& context) override {
     StageInput result = Base::input(batch, context);
     result.end = result.forget = call->wrapper_trains;
+    result.condition_drop = Base::stage().stage().condition_drop;
     result.keep_padding = true;
     return result;
   }
@@ -75,6 +76,10 @@ class ReplayedTask : public Base {
 template <class TaskType, class Config>
 void replay(const Case& c, Checker& check, const Config& model_config) {
   const auto& given = c.config.at("trainer");
+  expect_only(given, {"num_train_steps", "batch_size", "data_max_length", "data_max_length_seconds",
+                      "grad_accum_every", "lr", "wd", "max_grad_norm", "valid_frac", "random_split_seed",
+                      "save_results_every", "save_model_every", "drop_last",
+                      "average_valid_loss_over_grad_accum_every"});
   StageTaskConfig task_config;
   task_config.phase.optimiser.learning_rate = given.value("lr", 3e-4);
   task_config.phase.optimiser.weight_decay = given.value("wd", 0.0);
@@ -111,8 +116,9 @@ void replay(const Case& c, Checker& check, const Config& model_config) {
         found = true;
       }
     if (!found) check.fail("the step reports no loss");
-    check.close(prefix + "grad_norm", scalar(report.gradient_norms.front().second),
-                c.out(prefix + "grad_norm"));
+    if (c.has("out." + prefix + "grad_norm"))
+      check.close(prefix + "grad_norm", scalar(report.gradient_norms.front().second),
+                  c.out(prefix + "grad_norm"));
     // Validation follows the step that it belongs to.
     for (int64_t learned = 0; next < calls.size() && (learned < config.accumulate || !calls[next].learns);
          ++next) {
@@ -123,8 +129,10 @@ void replay(const Case& c, Checker& check, const Config& model_config) {
       const at::NoGradGuard no_grad;
       task.model().eval();
       task.call = &calls[next];
+      ReplayDraws draws(c, "rand." + calls[next].name + ".");
       StepContext context;
       context.training = false;
+      context.draws = &draws;
       const Losses losses = task.validate(recorded_batch(c, calls[next], 0), context);
       check.close(calls[next].name + ".loss", losses.total, c.out(calls[next].name + ".loss"));
       task.model().train();
@@ -138,7 +146,12 @@ void replay(const Case& c, Checker& check, const Config& model_config) {
     const std::string key = "post." + pair.theirs;
     if (!c.has(key)) continue;
     const double largest = c.get(key).abs().max().item<double>();
-    check.close(key, pair.tensor, c.get(key), std::max(kOutputTolerance, 3 * rounding / largest));
+    // The semantic stage's last position bias is one that softmax ignores altogether.
+    const bool ignored =
+        c.kind == "SemanticTransformerTrainer" && key.ends_with("transformer.rel_pos_bias.net.3.bias");
+    const double moved = task_config.phase.optimiser.learning_rate * static_cast<double>(config.steps);
+    check.close(key, pair.tensor, c.get(key),
+                std::max(kOutputTolerance, (ignored ? 2 * moved : 3 * rounding) / largest));
   }
 }
 

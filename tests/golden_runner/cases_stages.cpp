@@ -132,7 +132,14 @@ void check_fine(const Case& c, Checker& check) {
   });
 }
 
+void expect_wrapper(const ordered_json& wrapper) {
+  expect_only(wrapper, {"unique_consecutive", "mask_prob", "pad_id", "semantic_cross_entropy_loss_weight",
+                        "coarse_cross_entropy_loss_weight"});
+  require(wrapper.value("pad_id", kPadding) == kPadding, "[golden] padding is {} here", kPadding);
+}
+
 StageLossConfig loss_config(const ordered_json& wrapper) {
+  expect_wrapper(wrapper);
   StageLossConfig config;
   config.unique_consecutive = wrapper.value("unique_consecutive", true);
   config.forget = wrapper.value("mask_prob", 0.15);
@@ -156,11 +163,14 @@ void check_losses(const Case& c, Checker& check, StageImpl& stage, const StageLo
       check.gradient("grad." + pair.theirs, pair.tensor.grad(), c.get("grad." + pair.theirs));
 }
 
-StageInput loss_input(const Case& c, bool coarse, Draws& draws) {
+StageInput loss_input(const Case& c, const StageImpl& stage, bool coarse, Draws& draws) {
   StageInput input;
   input.end = input.forget = c.json.value("mode", "eval") == "train";
   input.keep_padding = true;
   input.condition = condition(c, coarse);
+  // Theirs drop conditions in eval mode, too, unless they are told not to.
+  const auto told = c.json.value("cond_drop_prob", ordered_json());
+  input.condition_drop = told.is_null() ? stage.stage().condition_drop : told.get<double>();
   input.draws = &draws;
   return input;
 }
@@ -168,7 +178,7 @@ StageInput loss_input(const Case& c, bool coarse, Draws& draws) {
 void check_semantic_loss(const Case& c, Checker& check) {
   auto model = build<SemanticTransformer>(c, semantic_config, c.config.at("transformer"));
   ReplayDraws draws(c, "rand.");
-  StageInput input = loss_input(c, false, draws);
+  StageInput input = loss_input(c, *model, false, draws);
   input.semantic = c.in("semantic_token_ids").flatten(1);
   check_losses(c, check, *model, semantic_losses(model, input, loss_config(c.config.at("wrapper"))),
                "semantic");
@@ -177,9 +187,9 @@ void check_semantic_loss(const Case& c, Checker& check) {
 void check_coarse_loss(const Case& c, Checker& check) {
   auto model = build<CoarseTransformer>(c, coarse_config, c.config.at("transformer"));
   ReplayDraws draws(c, "rand.");
-  StageInput input = loss_input(c, true, draws);
+  StageInput input = loss_input(c, *model, true, draws);
   input.semantic = c.in("semantic_token_ids").flatten(1);
-  input.acoustic = c.in("coarse_token_ids");
+  input.acoustic = c.in("coarse_token_ids").flatten(1);
   check_losses(c, check, *model, coarse_losses(model, input, loss_config(c.config.at("wrapper"))),
                "semantic");
 }
@@ -187,29 +197,47 @@ void check_coarse_loss(const Case& c, Checker& check) {
 void check_fine_loss(const Case& c, Checker& check) {
   auto model = build<FineTransformer>(c, fine_config, c.config.at("transformer"));
   ReplayDraws draws(c, "rand.");
-  StageInput input = loss_input(c, false, draws);
+  StageInput input = loss_input(c, *model, false, draws);
+  // The groups of a codec are so many frames more to their transformers.
+  const FineConfig& sizes = model->config();
+  const auto frames = [](const at::Tensor& ids, int64_t quantizers) {
+    return ids.flatten(1).view({ids.size(0), -1, quantizers});
+  };
+  at::Tensor coarse, fine;
   if (c.has("in.token_ids")) {
-    input.acoustic = c.in("token_ids");
+    const at::Tensor& both = c.in("token_ids");
+    const int64_t groups = both.size(2) / (sizes.coarse_quantizers + sizes.fine_quantizers);
+    coarse = both.narrow(2, 0, groups * sizes.coarse_quantizers);
+    fine = both.narrow(2, groups * sizes.coarse_quantizers, groups * sizes.fine_quantizers);
   } else {
-    const FineConfig& sizes = model->config();
-    const auto frames = [](const at::Tensor& ids, int64_t quantizers) {
-      return ids.flatten(1).view({ids.size(0), -1, quantizers});
-    };
-    input.acoustic = at::cat({frames(c.in("coarse_token_ids"), sizes.coarse_quantizers),
-                              frames(c.in("fine_token_ids"), sizes.fine_quantizers)},
-                             2);
+    coarse = c.in("coarse_token_ids");
+    fine = c.in("fine_token_ids");
   }
+  input.acoustic = at::cat({frames(coarse, sizes.coarse_quantizers), frames(fine, sizes.fine_quantizers)}, 2);
   check_losses(c, check, *model, fine_losses(model, input, loss_config(c.config.at("wrapper"))), "coarse");
+}
+
+int64_t codec_groups(const Case& c) {
+  const auto codec = c.config.value("codec", ordered_json());
+  return codec.is_object() ? codec.value("rq_groups", int64_t{1}) : 1;
 }
 
 StageRequest request(const Case& c, bool coarse, Draws& draws) {
   const ordered_json& given = c.config.at("generate");
+  expect_only(given, {"max_length", "max_time_steps", "batch_size", "temperature", "filter_thres",
+                      "cond_scale", "reconstruct_wave", "mask_out_generated_fine_tokens", "use_kv_cache",
+                      "include_eos_in_output", "prime_wave_input_sample_hz"});
+  expect_wrapper(c.config.at("wrapper"));
   StageRequest result;
   result.sampling.temperature = given.value("temperature", 1.0);
   result.sampling.filter = given.value("filter_thres", 0.9);
   result.sampling.guidance = given.value("cond_scale", 3.0);
   result.unique_consecutive = c.config.at("wrapper").value("unique_consecutive", true);
-  result.condition = condition(c, coarse);
+  // Texts become embeddings before the model sees them, so that only the coarse one masks their padding.
+  const char* text = c.has("in.text_embeds_from_t5") ? "text_embeds_from_t5" : "text_embeds";
+  if (c.has(std::string("in.") + text))
+    result.condition = coarse ? masked_condition(c.in(text)) : Condition{c.in(text), {}};
+  result.frames_between_ends = codec_groups(c);
   result.as_audiolm_pytorch = true;
   result.draws = &draws;
   return result;
@@ -249,8 +277,8 @@ void check_semantic_generate(const Case& c, Checker& check) {
     AnyDraws draws(c);
     StageRequest how = request(c, false, draws);
     how.use_cache = cache;
-    const int64_t batch =
-        c.has("in.text_embeds") ? c.in("text_embeds").size(0) : given.value("batch_size", int64_t{1});
+    const int64_t batch = how.condition.embeddings.defined() ? how.condition.embeddings.size(0)
+                                                             : given.value("batch_size", int64_t{1});
     const at::Tensor prompt = c.has("in.prime_ids") ? c.in("prime_ids") : at::empty({batch, 0}, at::kLong);
     const at::Tensor ids = generate_semantic(model, prompt, given.at("max_length").get<int64_t>(), how);
     check.close(cache ? "ids" : "ids without cache", ids, sound_ids(c));
@@ -261,13 +289,28 @@ at::Tensor padded_frames(const at::Tensor& codes, int64_t frames) {
   return at::constant_pad_nd(codes, {0, 0, 0, frames - codes.size(1)}, kPadding);
 }
 
-void check_wave(const Case& c, Checker& check, const at::Tensor& codes) {
+SoundStreamGan load_codec(const Case& c) {
   SoundStreamGan gan(soundstream_config(c.config.at("codec")));
   load_codec_weights(gan, below(c.weights, kCodecPrefix));
   gan->eval();
+  return gan;
+}
+
+// [batch, frames, groups * quantizers]
+at::Tensor prompt_codes(const Case& c) {
+  const at::NoGradGuard no_grad;
+  const auto rate = c.config.at("generate").value("prime_wave_input_sample_hz", ordered_json());
+  const at::Tensor codes =
+      load_codec(c)->codec->tokenize(c.in("prime_wave"), rate.is_null() ? 0 : rate.get<int64_t>());
+  return codes.permute({1, 2, 0, 3}).flatten(2);
+}
+
+void check_wave(const Case& c, Checker& check, const at::Tensor& codes) {
+  SoundStreamGan gan = load_codec(c);
   const at::NoGradGuard no_grad;
   for (int64_t row = 0; row < codes.size(0); ++row) {
     const at::Tensor there = codes[row].ne(kPadding).all(-1);
+    if (!there.any().item<bool>()) continue;
     const at::Tensor wave = gan->codec->decode_codes(codes[row].index({there}).unsqueeze(0)).flatten();
     if (c.has("out.wave")) check.close(fmt::format("wave {}", row), wave, c.out("wave")[row]);
     if (const std::string own = fmt::format("wave.{}", row); c.has("out." + own))
@@ -278,17 +321,19 @@ void check_wave(const Case& c, Checker& check, const at::Tensor& codes) {
 void check_coarse_generate(const Case& c, Checker& check) {
   auto model = build<CoarseTransformer>(c, coarse_config, c.config.at("transformer"));
   const ordered_json& given = c.config.at("generate");
+  const int64_t groups = codec_groups(c), width = model->config().quantizers * groups;
   const int64_t frames = given.value("max_time_steps", int64_t{512});
   at::Tensor prompt;
   if (c.has("in.prime_coarse_token_ids")) prompt = c.in("prime_coarse_token_ids").flatten(1);
+  if (c.has("in.prime_wave")) prompt = prompt_codes(c).narrow(2, 0, width).flatten(1);
   for (const bool cache : {true, false}) {
     AnyDraws draws(c);
     StageRequest how = request(c, true, draws);
     how.use_cache = cache;
-    const at::Tensor codes = generate_coarse(model, c.in("semantic_token_ids"), prompt, frames, how);
-    const int64_t all = frames + (prompt.defined() ? prompt.size(1) / model->config().quantizers : 0);
-    if (c.has("out.ids"))
-      check.close(cache ? "ids" : "ids without cache", padded_frames(codes, all), sound_ids(c));
+    const at::Tensor flat = generate_coarse(model, c.in("semantic_token_ids"), prompt, frames * groups, how);
+    const int64_t all = frames + (prompt.defined() ? prompt.size(1) / width : 0);
+    const at::Tensor codes = padded_frames(flat, all * groups).reshape({flat.size(0), all, width});
+    if (c.has("out.ids")) check.close(cache ? "ids" : "ids without cache", codes, sound_ids(c));
     if (given.value("reconstruct_wave", false)) check_wave(c, check, codes);
   }
 }
@@ -298,14 +343,20 @@ void check_fine_generate(const Case& c, Checker& check) {
   const ordered_json& given = c.config.at("generate");
   const FineConfig& sizes = model->config();
   const at::Tensor flat = c.in("coarse_token_ids").flatten(1);
-  const at::Tensor coarse = flat.view({flat.size(0), -1, sizes.coarse_quantizers});
+  const int64_t groups = codec_groups(c), batch = flat.size(0);
+  const at::Tensor coarse = flat.view({batch, -1, groups * sizes.coarse_quantizers});
   at::Tensor prompt;
   if (c.has("in.prime_fine_token_ids")) prompt = c.in("prime_fine_token_ids").flatten(1);
+  if (c.has("in.prime_wave"))
+    prompt = prompt_codes(c)
+                 .narrow(2, groups * sizes.coarse_quantizers, groups * sizes.fine_quantizers)
+                 .flatten(1);
   for (const bool cache : {true, false}) {
     AnyDraws draws(c);
     StageRequest how = request(c, false, draws);
     how.use_cache = cache;
-    at::Tensor codes = generate_fine(model, coarse, prompt, how);
+    at::Tensor codes = generate_fine(model, flat.view({batch, -1, sizes.coarse_quantizers}), prompt, how);
+    codes = codes.reshape({batch, -1, groups * sizes.fine_quantizers});
     if (given.value("mask_out_generated_fine_tokens", false))
       codes = codes.masked_fill(coarse.eq(kPadding).all(-1, true), kPadding);
     if (c.has("out.ids")) check.close(cache ? "ids" : "ids without cache", codes, sound_ids(c));

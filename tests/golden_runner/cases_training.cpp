@@ -12,11 +12,6 @@
 namespace melete::golden {
 namespace {
 
-void expect_only(const nlohmann::ordered_json& config, const std::set<std::string>& known) {
-  for (const auto& item : config.items())
-    require(known.count(item.key()) > 0, "[golden] the setting {} is not known here", item.key());
-}
-
 bool has_step(const Case& reference, const std::string& prefix, int64_t step) {
   const std::string start = fmt::format("{}{}.", prefix, step);
   const auto found = reference.io.lower_bound(start);

@@ -88,6 +88,11 @@ void Checker::compare(const std::string& label, const at::Tensor& got, const at:
   }
 }
 
+void expect_only(const nlohmann::ordered_json& settings, const std::set<std::string>& known) {
+  for (const auto& item : settings.items())
+    require(known.count(item.key()) > 0, "[golden] the setting {} is not known here", item.key());
+}
+
 TensorMap below(const TensorMap& all, const std::string& prefix) {
   TensorMap part;
   for (const auto& [name, tensor] : all)

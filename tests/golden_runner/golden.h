@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct Case {
   const at::Tensor& rand(const std::string& key) const { return get("rand." + key); }
   bool says(const std::string& text) const;  // somewhere in `what` or the notes
 };
+
+// An Error for a setting that no test here knows: what is left out must not look like what is right.
+void expect_only(const nlohmann::ordered_json& settings, const std::set<std::string>& known);
 
 // The tensors whose names start with `prefix`, without it.
 TensorMap below(const TensorMap& all, const std::string& prefix);
