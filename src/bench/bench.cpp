@@ -52,7 +52,7 @@ double median_seconds(int repeats, const std::function<void()>& run,
 
 Bench::Bench(std::string precision, int repeats)
     : precision_(std::move(precision)),
-      arithmetic_(bf16_pays(c10::DeviceType::CPU) ? precision_ : "fp32"),
+      arithmetic_(precision_ == "bf16" && bf16_pays(c10::DeviceType::CPU) ? "bf16" : "fp32"),
       repeats_(repeats) {
   report_.machine = measure_peak();
 }
