@@ -24,7 +24,8 @@ SoundStreamGan build(const Case& c) {
 nlohmann::ordered_json call_arguments(const Case& c) {
   const auto arguments = c.json.value("forward_kwargs", nlohmann::ordered_json::object());
   expect_only(arguments, {"is_denoising", "input_sample_hz", "curtail_from_left", "apply_grad_penalty",
-                          "return_discr_loss", "return_discr_losses_separately", "return_loss_breakdown"});
+                          "return_discr_loss", "return_discr_losses_separately", "return_loss_breakdown",
+                          "return_encoded", "return_codes_only", "return_recons_only"});
   return arguments;
 }
 

@@ -52,33 +52,11 @@ void set_scheduler(ScheduleConfig& schedule, const nlohmann::ordered_json& given
 
 SoundStreamTaskConfig task_config(const nlohmann::ordered_json& config) {
   const auto& given = config.at("trainer");
-  // Data are recorded, so that what picks and keeps them means nothing here.
-  expect_only(given, {"num_train_steps",
-                      "batch_size",
-                      "data_max_length",
-                      "data_max_length_seconds",
-                      "grad_accum_every",
-                      "lr",
-                      "wd",
-                      "warmup_steps",
-                      "discr_warmup_steps",
-                      "scheduler",
-                      "scheduler_kwargs",
-                      "discr_scheduler",
-                      "discr_scheduler_kwargs",
-                      "max_grad_norm",
-                      "discr_max_grad_norm",
-                      "valid_frac",
-                      "random_split_seed",
-                      "save_results_every",
-                      "save_model_every",
-                      "log_losses_every",
-                      "use_ema",
-                      "ema_beta",
-                      "ema_update_after_step",
-                      "ema_update_every",
-                      "apply_grad_penalty_every",
-                      "dataloader_drop_last"});
+  expect_only_trainer(
+      given, {"num_train_steps", "grad_accum_every", "lr", "wd", "warmup_steps", "discr_warmup_steps",
+              "scheduler", "scheduler_kwargs", "discr_scheduler", "discr_scheduler_kwargs", "max_grad_norm",
+              "discr_max_grad_norm", "log_losses_every", "use_ema", "ema_beta", "ema_update_after_step",
+              "ema_update_every", "apply_grad_penalty_every"});
   SoundStreamTaskConfig task;
   task.own_discriminator_batches = true;
   task.model = audiolm_pytorch::soundstream_config(config.at("soundstream"),

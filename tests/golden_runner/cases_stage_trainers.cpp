@@ -76,10 +76,8 @@ class ReplayedTask : public Base {
 template <class TaskType, class Config>
 void replay(const Case& c, Checker& check, const Config& model_config) {
   const auto& given = c.config.at("trainer");
-  expect_only(given, {"num_train_steps", "batch_size", "data_max_length", "data_max_length_seconds",
-                      "grad_accum_every", "lr", "wd", "max_grad_norm", "valid_frac", "random_split_seed",
-                      "save_results_every", "save_model_every", "drop_last",
-                      "average_valid_loss_over_grad_accum_every"});
+  expect_only_trainer(given, {"num_train_steps", "grad_accum_every", "lr", "wd", "max_grad_norm",
+                              "average_valid_loss_over_grad_accum_every"});
   StageTaskConfig task_config;
   task_config.phase.optimiser.learning_rate = given.value("lr", 3e-4);
   task_config.phase.optimiser.weight_decay = given.value("wd", 0.0);

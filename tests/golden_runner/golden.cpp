@@ -93,6 +93,14 @@ void expect_only(const nlohmann::ordered_json& settings, const std::set<std::str
     require(known.count(item.key()) > 0, "[golden] the setting {} is not known here", item.key());
 }
 
+void expect_only_trainer(const nlohmann::ordered_json& settings, std::set<std::string> known) {
+  known.insert({"batch_size", "data_max_length", "data_max_length_seconds", "folder", "results_folder",
+                "valid_frac", "random_split_seed", "save_results_every", "save_model_every", "drop_last",
+                "dataloader_drop_last", "dl_num_workers", "accelerate_kwargs", "split_batches",
+                "init_process_group_timeout_seconds", "use_wandb_tracking", "force_clear_prev_results"});
+  expect_only(settings, known);
+}
+
 TensorMap below(const TensorMap& all, const std::string& prefix) {
   TensorMap part;
   for (const auto& [name, tensor] : all)

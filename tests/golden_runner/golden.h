@@ -29,6 +29,9 @@ struct Case {
 
 // An Error for a setting that no test here knows: what is left out must not look like what is right.
 void expect_only(const nlohmann::ordered_json& settings, const std::set<std::string>& known);
+// The same for a trainer, whose settings of data, files and processes mean nothing where batches are
+// recorded.
+void expect_only_trainer(const nlohmann::ordered_json& settings, std::set<std::string> known);
 
 // The tensors whose names start with `prefix`, without it.
 TensorMap below(const TensorMap& all, const std::string& prefix);
