@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "bench/plan.h"
+#include "bench/soundstream_bench.h"
 #include "cli/plan_command.h"
 #include "real_process.h"
 #include "toy_task.h"
@@ -91,6 +92,21 @@ TEST(Plan, TheDocumentationShowsWhatTheCommandPrints) {
   for (const std::string& line : printed)
     EXPECT_EQ(documented.count(line), 1u) << "docs/scale.md has no line: " << line;
   for (const std::string& name : left_out) EXPECT_THAT(text, HasSubstr(name));
+}
+
+// A recipe for training says more than a bench asks for.
+TEST(SoundStreamBench, TakesEveryRecipe) {
+  for (const char* file : {"soundstream.toml", "soundstream_audiolm.toml", "soundstream_musiclm.toml"}) {
+    SoundStreamBenchConfig config;
+    schema_of(config).apply_file((kSource / "recipes" / file).string());
+    EXPECT_EQ(config.segment_seconds(), config.data.segment_seconds) << file;
+  }
+  SoundStreamBenchConfig config;
+  EXPECT_EQ(config.segment_seconds(), 1);
+  schema_of(config).apply_file((kSource / "recipes/tiny/soundstream.toml").string());
+  EXPECT_EQ(config.segment_seconds(), 0.5);
+  config.seconds = 2;
+  EXPECT_EQ(config.segment_seconds(), 2);
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ double ranks_step_seconds(Group& group, const SoundStreamBenchConfig& config, co
           config.batch_size, group.size());
   torch::manual_seed(1);
   SoundStreamTask task(config.task, {});
-  const auto samples =
-      static_cast<int64_t>(config.seconds * static_cast<double>(config.task.model.codec.sample_rate_hz));
+  const auto samples = static_cast<int64_t>(config.segment_seconds() *
+                                            static_cast<double>(config.task.model.codec.sample_rate_hz));
   NoiseOfRank source(config.batch_size / group.size(), samples, static_cast<uint64_t>(group.rank()));
   TrainerConfig settings;
   settings.precision = precision;

@@ -81,11 +81,11 @@ void bench_parts(Bench& bench, SoundStreamGan& gan, const SoundStreamBenchConfig
   const at::Tensor encoded = codec->encode(wave).detach().to(at::kFloat).set_requires_grad(true);
 
   const int64_t rate = codec->config().sample_rate_hz;
-  const TemporaryRecordings recordings(static_cast<int>(rate), 2 * config.seconds,
+  const TemporaryRecordings recordings(static_cast<int>(rate), 2 * config.segment_seconds(),
                                        static_cast<int>(config.batch_size));
   DataConfig data;
   data.rates_hz = {rate};
-  data.segment_seconds = config.seconds;
+  data.segment_seconds = config.segment_seconds();
   AudioDataset dataset(load_entries(recordings.path()), data);
   bench.measure("soundstream.data", [&] {
     std::vector<AudioItem> items;
@@ -124,18 +124,24 @@ void bench_parts(Bench& bench, SoundStreamGan& gan, const SoundStreamBenchConfig
 void describe(Schema& s, SoundStreamBenchConfig& c) {
   describe(s, c.task);
   s.option("batch_size", c.batch_size, "segments of a batch").at_least(1);
-  s.option("seconds", c.seconds, "length of a segment").at_least(0).unit("s");
+  s.option("seconds", c.seconds, "length of a segment; 0: the recipe's, or 1").at_least(0).unit("s");
   s.option("codec_seconds", c.codec_seconds, "recording that encode and decode are timed on")
       .at_least(0)
       .unit("s");
   s.option("parts", c.parts, "time the parts of a step as well");
+  s.section("data", c.data, "of a recipe: only segment_seconds counts here");
+  s.section("train", c.train, "of a recipe: does not count here");
+}
+
+double SoundStreamBenchConfig::segment_seconds() const {
+  return seconds > 0 ? seconds : data.segment_seconds > 0 ? data.segment_seconds : 1;
 }
 
 void bench_soundstream(Bench& bench, SoundStreamBenchConfig config, const std::string& precision) {
   const bool bf16 = precision == "bf16" && bf16_pays(at::kCPU);
   const int64_t rate = config.task.model.codec.sample_rate_hz;
   torch::manual_seed(1);
-  const auto samples = static_cast<int64_t>(config.seconds * static_cast<double>(rate));
+  const auto samples = static_cast<int64_t>(config.segment_seconds() * static_cast<double>(rate));
   const at::Tensor wave = 0.1 * at::randn({config.batch_size, samples});
 
   SoundStreamTaskConfig task_config = config.task;
