@@ -101,7 +101,7 @@ void check_audiolm(const Case& c, Checker& check) {
   }
 }
 
-const bool registered = register_case("AudioLM", check_audiolm);
+const bool registered = register_case("audiolm", "AudioLM", check_audiolm);
 
 }  // namespace
 

@@ -79,8 +79,8 @@ void check_dataset(const Case& c, Checker& check) {
               c.out("collate_curtail_to_shortest"));
 }
 
-const bool registered = register_case("torchaudio.functional.resample", check_resample) &&
-                        register_case("SoundDataset", check_dataset);
+const bool registered = register_case("audiolm", "torchaudio.functional.resample", check_resample) &&
+                        register_case("audiolm", "SoundDataset", check_dataset);
 
 }  // namespace
 

@@ -43,7 +43,7 @@ void check_encodec(const Case& c, Checker& check) {
                 c.out("decode_from_codebook_indices_batch"));
 }
 
-const bool registered = register_case("EncodecModel / EncodecWrapper", check_encodec);
+const bool registered = register_case("audiolm", "EncodecModel / EncodecWrapper", check_encodec);
 
 }  // namespace
 

@@ -42,7 +42,7 @@ void check_hubert(const Case& c, Checker& check) {
   check.close("ids", tokenizer.tokenize(wave), c.out("ids"));
 }
 
-const bool registered = register_case("HubertWithKmeans (HF HubertModel + k-means)", check_hubert);
+const bool registered = register_case("audiolm", "HubertWithKmeans (HF HubertModel + k-means)", check_hubert);
 
 }  // namespace
 

@@ -124,10 +124,10 @@ void check_mel(const Case& c, Checker& check) {
   check.close("mel", mel(c.in("x")), c.out("mel"));
 }
 
-const bool registered = register_case("ResidualVQ", check_residual_vq) &&
-                        register_case("MultiScaleDiscriminator", check_multi_scale) &&
-                        register_case("ComplexSTFTDiscriminator", check_stft) &&
-                        register_case("torchaudio.transforms.MelSpectrogram", check_mel);
+const bool registered = register_case("audiolm", "ResidualVQ", check_residual_vq) &&
+                        register_case("audiolm", "MultiScaleDiscriminator", check_multi_scale) &&
+                        register_case("audiolm", "ComplexSTFTDiscriminator", check_stft) &&
+                        register_case("audiolm", "torchaudio.transforms.MelSpectrogram", check_mel);
 
 }  // namespace
 

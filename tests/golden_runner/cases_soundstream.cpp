@@ -163,7 +163,7 @@ void check_soundstream(const Case& c, Checker& check) {
   check_eval(c, check);
 }
 
-const bool registered = register_case("SoundStream", check_soundstream);
+const bool registered = register_case("audiolm", "SoundStream", check_soundstream);
 
 }  // namespace
 

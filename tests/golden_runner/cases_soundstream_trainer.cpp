@@ -177,7 +177,7 @@ void check_trainer(const Case& c, Checker& check) {
   }
 }
 
-const bool registered = register_case("SoundStreamTrainer", check_trainer);
+const bool registered = register_case("audiolm", "SoundStreamTrainer", check_trainer);
 
 }  // namespace
 

@@ -180,9 +180,9 @@ void check_fine(const Case& c, Checker& check) {
                                                 24));
 }
 
-const bool registered = register_case("SemanticTransformerTrainer", check_semantic) &&
-                        register_case("CoarseTransformerTrainer", check_coarse) &&
-                        register_case("FineTransformerTrainer", check_fine);
+const bool registered = register_case("audiolm", "SemanticTransformerTrainer", check_semantic) &&
+                        register_case("audiolm", "CoarseTransformerTrainer", check_coarse) &&
+                        register_case("audiolm", "FineTransformerTrainer", check_fine);
 
 }  // namespace
 

@@ -364,15 +364,16 @@ void check_fine_generate(const Case& c, Checker& check) {
   }
 }
 
-const bool registered = register_case("SemanticTransformer", check_semantic) &&
-                        register_case("CoarseTransformer", check_coarse) &&
-                        register_case("FineTransformer", check_fine) &&
-                        register_case("SemanticTransformerWrapper", check_semantic_loss) &&
-                        register_case("CoarseTransformerWrapper", check_coarse_loss) &&
-                        register_case("FineTransformerWrapper", check_fine_loss) &&
-                        register_case("SemanticTransformerWrapper.generate", check_semantic_generate) &&
-                        register_case("CoarseTransformerWrapper.generate", check_coarse_generate) &&
-                        register_case("FineTransformerWrapper.generate", check_fine_generate);
+const bool registered =
+    register_case("audiolm", "SemanticTransformer", check_semantic) &&
+    register_case("audiolm", "CoarseTransformer", check_coarse) &&
+    register_case("audiolm", "FineTransformer", check_fine) &&
+    register_case("audiolm", "SemanticTransformerWrapper", check_semantic_loss) &&
+    register_case("audiolm", "CoarseTransformerWrapper", check_coarse_loss) &&
+    register_case("audiolm", "FineTransformerWrapper", check_fine_loss) &&
+    register_case("audiolm", "SemanticTransformerWrapper.generate", check_semantic_generate) &&
+    register_case("audiolm", "CoarseTransformerWrapper.generate", check_coarse_generate) &&
+    register_case("audiolm", "FineTransformerWrapper.generate", check_fine_generate);
 
 }  // namespace
 

@@ -18,7 +18,7 @@ void check_t5(const Case& c, Checker& check) {
                 c.out("encoded_text"));
 }
 
-const bool registered = register_case("T5EncoderModel", check_t5);
+const bool registered = register_case("audiolm", "T5EncoderModel", check_t5);
 
 }  // namespace
 

@@ -148,9 +148,9 @@ void check_ema(const Case& reference, Checker& checker) {
                   reference.out("decay_after").to(at::kDouble));
 }
 
-const bool registered = register_case("get_optimizer", check_optimiser) &&
-                        register_case("OptimizerWithWarmupSchedule", check_warmup) &&
-                        register_case("EMA (ema_pytorch)", check_ema);
+const bool registered = register_case("audiolm", "get_optimizer", check_optimiser) &&
+                        register_case("audiolm", "OptimizerWithWarmupSchedule", check_warmup) &&
+                        register_case("audiolm", "EMA (ema_pytorch)", check_ema);
 
 }  // namespace
 }  // namespace melete::golden

@@ -15,7 +15,7 @@
 namespace melete::golden {
 
 struct Case {
-  std::string folder, system, name, kind;  // kind: the `class` of case.json
+  std::string folder, system, name, kind;  // kind: the `class` of case.json; may be empty
   nlohmann::ordered_json json, config;
   TensorMap weights, io;
 
@@ -68,7 +68,9 @@ class Checker {
 };
 
 using CaseFunction = void (*)(const Case&, Checker&);
-bool register_case(const std::string& kind, CaseFunction function);
+// Runs the cases of a system whose `class` is this; where a case has none, those whose folder's name begins
+// with it.
+bool register_case(const std::string& system, const std::string& kind, CaseFunction function);
 
 // Replays recorded draws in the order in which they were made.
 class ReplayDraws : public Draws {
