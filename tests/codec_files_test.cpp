@@ -1,5 +1,5 @@
 // Recordings to tokens and back: in pieces as in one, with the model that made them, and never half a file.
-#include "generate/codec_files.h"
+#include "systems/soundstream/codec_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/temporary_folder.h"
-#include "bench/codec_eval.h"
+#include "measure/codec_eval.h"
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "core/base/random.h"

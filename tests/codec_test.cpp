@@ -8,7 +8,7 @@
 
 #include "gradient_check.h"
 #include "kernels/adam.h"
-#include "models/soundstream.h"
+#include "systems/soundstream/soundstream.h"
 #include "nn/activation.h"
 #include "nn/conv.h"
 #include "nn/gating.h"

@@ -7,7 +7,7 @@
 #include "kernels/complex_conv.h"
 #include "kernels/complex_elementwise.h"
 #include "losses/adversarial.h"
-#include "models/soundstream_gan.h"
+#include "systems/soundstream/gan.h"
 
 namespace melete {
 namespace {

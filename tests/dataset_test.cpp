@@ -1,4 +1,4 @@
-#include "data/dataset.h"
+#include "data/recordings.h"
 
 #include <gtest/gtest.h>
 
@@ -63,8 +63,8 @@ std::vector<ManifestEntry> several(Recordings& recordings, int count, int64_t fr
   return entries;
 }
 
-DataConfig segments(int64_t samples, int64_t workers = 0) {
-  DataConfig config;
+RecordingsConfig segments(int64_t samples, int64_t workers = 0) {
+  RecordingsConfig config;
   config.segment_samples = samples;
   config.workers = workers;
   return config;
@@ -91,7 +91,7 @@ TEST(Dataset, EqualsUpstreamSoundDataset) {
     ++cases;
     const auto json = nlohmann::json::parse(std::ifstream(folder / "case.json"));
     const auto& settings = json["config"];
-    DataConfig config;
+    RecordingsConfig config;
     const auto& rates = settings["target_sample_hz"];
     config.rates_hz =
         rates.is_array() ? rates.get<std::vector<int64_t>>() : std::vector{rates.get<int64_t>()};
@@ -147,7 +147,7 @@ TEST(Dataset, SegmentEqualsWholeFile) {
       recordings.add("mono.wav", 3000, 16000), recordings.add("stereo.wav", 5000, 44100, 2),
       recordings.add("up.flac", 2000, 8000), recordings.add("three.wav", 3001, 22050, 3),
       recordings.add("music.ogg", 30000, 44100, 2)};
-  DataConfig whole_config, segment_config = segments(700);
+  RecordingsConfig whole_config, segment_config = segments(700);
   whole_config.rates_hz = segment_config.rates_hz = {16000};
   const AudioDataset whole(entries, whole_config), segment(entries, segment_config);
   Rng rng(5);
@@ -169,7 +169,7 @@ TEST(Dataset, SegmentEqualsWholeFile) {
 
 TEST(Dataset, ShortFilesArePaddedAndLengthsSaySo) {
   Recordings recordings;
-  DataConfig config = segments(1000);
+  RecordingsConfig config = segments(1000);
   config.rates_hz = {16000, 8000};
   config.multiple_of = {64, 30};
   const AudioDataset dataset({recordings.add("short.wav", 300, 16000)}, config);
@@ -196,7 +196,7 @@ TEST(Dataset, BrokenFilesAreNamedOnceCountedAndReplaced) {
   std::vector<ManifestEntry> entries = several(recordings, 8);
   entries.push_back(recordings.add_broken("broken.wav"));
   entries.push_back({recordings.path("missing.wav"), 1, 16000, 16000, 1, ""});
-  DataConfig config = segments(200);
+  RecordingsConfig config = segments(200);
   config.max_failed_share = 0.5;
   std::map<std::string, int> named;
   AudioDataset dataset(entries, config, [&](const std::string& path, const std::string& message) {
@@ -220,7 +220,7 @@ TEST(Dataset, TooManyBrokenFilesStopTheRun) {
   Recordings recordings;
   std::vector<ManifestEntry> entries = several(recordings, 8);
   for (int i = 0; i < 4; ++i) entries.push_back(recordings.add_broken(fmt::format("broken{}.wav", i)));
-  DataConfig config = segments(200);
+  RecordingsConfig config = segments(200);
   config.max_failed_share = 0.2;
   AudioDataset dataset(entries, config);
   const auto all = [&] {
@@ -253,7 +253,7 @@ TEST(Dataset, AFileThatChangedSinceItWasIndexedIsRefused) {
 TEST(Dataset, SettingsThatContradictEachOtherAreRefused) {
   Recordings recordings;
   const std::vector<ManifestEntry> entries = several(recordings, 1);
-  DataConfig config = segments(100);
+  RecordingsConfig config = segments(100);
   config.segment_seconds = 1;
   EXPECT_THROW(AudioDataset(entries, config), Error);
   config = segments(100);
@@ -320,7 +320,7 @@ TEST(Loader, ASmallSetNeverStarves) {
 TEST(Loader, WorkersDoNotChangeWhatComesOut) {
   Recordings recordings;
   const std::vector<ManifestEntry> entries = several(recordings, 7, 300);
-  DataConfig config = segments(0);
+  RecordingsConfig config = segments(0);
   config.rates_hz = {16000, 8000};
   BatchLoader alone(std::make_shared<AudioDataset>(entries, config), 3, 4);
   for (const int64_t workers : {1, 2, 5}) {
@@ -369,7 +369,7 @@ TEST(Loader, PadsOrCurtails) {
   Recordings recordings;
   const std::vector<ManifestEntry> entries = {recordings.add("a.wav", 300, 16000),
                                               recordings.add("b.wav", 200, 16000)};
-  DataConfig config = segments(0);
+  RecordingsConfig config = segments(0);
   BatchLoader padded(std::make_shared<AudioDataset>(entries, config), 2, 1);
   const Batch longest = padded.batch(0);
   EXPECT_EQ(longest.wave().sizes(), at::IntArrayRef({2, 300}));

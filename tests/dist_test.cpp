@@ -12,7 +12,7 @@
 #include "core/engine.h"
 #include "dist/group.h"
 #include "ranks.h"
-#include "tasks/stage_task.h"
+#include "systems/audiolm/task.h"
 #include "toy_task.h"
 #include "train/trainer.h"
 

@@ -12,11 +12,11 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "data/base/synth_music.h"
-#include "generate/load_frozen.h"
-#include "models/encodec.h"
-#include "models/kmeans_tokenizer.h"
+#include "roles/open.h"
+#include "pretrained/encodec.h"
+#include "pretrained/kmeans_tokenizer.h"
 #include "run/frozen_file.h"
-#include "train/kmeans.h"
+#include "pretrained/kmeans_fit.h"
 
 namespace melete {
 namespace {

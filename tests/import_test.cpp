@@ -1,5 +1,5 @@
 // audiolm-pytorch's files in and out again: the same tensors, bit for bit, under the same names.
-#include "tasks/import_audiolm.h"
+#include "systems/import.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "foreign_files.h"
-#include "generate/codec_files.h"
-#include "generate/export_checkpoint.h"
-#include "interop/audiolm_pytorch_files.h"
+#include "systems/soundstream/codec_files.h"
+#include "systems/export.h"
+#include "systems/soundstream/foreign_files.h"
 #include "io/base/audio_file.h"
 #include "io/base/file_content.h"
 #include "io/base/zip_archive.h"

@@ -4,7 +4,7 @@
 
 #include "core/autocast.h"
 #include "core/engine.h"
-#include "models/multi_scale_discriminator.h"
+#include "nn/multi_scale_discriminator.h"
 #include "nn/conv.h"
 
 namespace melete {

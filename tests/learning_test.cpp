@@ -11,7 +11,7 @@
 #include "data/base/synth_music.h"
 #include "data/loader.h"
 #include "run/reporter.h"
-#include "tasks/recipe.h"
+#include "train/recipe.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -26,7 +26,7 @@ double value_of(const ValidationReport& report, const std::string& name) {
 }
 
 std::shared_ptr<AudioDataset> synthesized(const fs::path& folder, int64_t count, uint64_t seed,
-                                          const DataConfig& config) {
+                                          const RecordingsConfig& config) {
   SynthOptions options;
   options.folder = folder.string();
   options.count = count;

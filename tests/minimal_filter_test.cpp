@@ -7,7 +7,7 @@
 #include "kernels/complex_conv.h"
 #include "kernels/minimal_filter.h"
 #include "losses/adversarial.h"
-#include "models/stft_discriminator.h"
+#include "nn/stft_discriminator.h"
 
 namespace melete {
 namespace {

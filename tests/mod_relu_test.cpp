@@ -9,7 +9,7 @@
 #include "gradient_check.h"
 #include "kernels/complex_elementwise.h"
 #include "losses/adversarial.h"
-#include "models/stft_discriminator.h"
+#include "nn/stft_discriminator.h"
 
 namespace melete {
 namespace {

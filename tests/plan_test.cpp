@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "bench/plan.h"
-#include "bench/soundstream_bench.h"
+#include "measure/plan.h"
+#include "systems/soundstream/bench.h"
 #include "cli/plan_command.h"
 #include "real_process.h"
 #include "toy_task.h"

@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "bench/scale_eval.h"
+#include "measure/scale_eval.h"
 #include "core/base/random.h"
 #include "core/engine.h"
-#include "tasks/stage_task.h"
-#include "tasks/token_shards.h"
+#include "systems/audiolm/task.h"
+#include "roles/token_shards.h"
 #include "tonal_parts.h"
 #include "train/trainer.h"
 

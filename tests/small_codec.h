@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "models/soundstream_gan.h"
+#include "systems/soundstream/gan.h"
 #include "run/checkpoint.h"
-#include "tasks/recipe.h"
+#include "train/recipe.h"
 
 namespace melete::testing {
 

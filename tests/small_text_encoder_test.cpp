@@ -1,5 +1,5 @@
 // The text encoder that is trained with the model it conditions: alone, in training, and out of a checkpoint.
-#include "models/small_text_encoder.h"
+#include "nn/small_text_encoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,14 +13,14 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "foreign_files.h"
-#include "generate/export_checkpoint.h"
-#include "generate/load_audiolm.h"
+#include "systems/export.h"
+#include "systems/audiolm/load.h"
 #include "io/base/audio_file.h"
 #include "nn/draws.h"
 #include "run/run_folder.h"
 #include "small_codec.h"
-#include "tasks/stage_task.h"
-#include "tasks/token_shards.h"
+#include "systems/audiolm/task.h"
+#include "roles/token_shards.h"
 #include "train/trainer.h"
 
 namespace melete {

@@ -11,15 +11,15 @@
 #include "cli/app.h"
 #include "core/base/random.h"
 #include "foreign_files.h"
-#include "generate/export_checkpoint.h"
-#include "generate/load_audiolm.h"
-#include "interop/audiolm_stage_files.h"
+#include "systems/export.h"
+#include "systems/audiolm/load.h"
+#include "systems/audiolm/foreign_files.h"
 #include "io/base/audio_file.h"
-#include "models/stage_losses.h"
+#include "systems/audiolm/stage_losses.h"
 #include "run/run_folder.h"
 #include "small_codec.h"
-#include "tasks/import_audiolm.h"
-#include "tasks/token_shards.h"
+#include "systems/import.h"
+#include "roles/token_shards.h"
 
 namespace melete {
 namespace {

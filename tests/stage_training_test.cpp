@@ -10,8 +10,8 @@
 #include "core/base/random.h"
 #include "io/base/audio_file.h"
 #include "nn/draws.h"
-#include "tasks/stage_task.h"
-#include "tasks/token_shards.h"
+#include "systems/audiolm/task.h"
+#include "roles/token_shards.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -166,7 +166,7 @@ TEST(StageTraining, ShardsHoldTheTokensThatAreMadeOnTheFly) {
   EXPECT_EQ(made.failed, 0);
   ASSERT_TRUE(is_token_folder(shards.path()));
 
-  DataConfig config;
+  RecordingsConfig config;
   config.rates_hz = {8000};
   config.multiple_of = {80};
   BatchLoader audio(std::make_shared<AudioDataset>(entries, config), 3, 7);

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "models/codec.h"
-#include "models/kmeans_tokenizer.h"
-#include "models/semantic_tokenizer.h"
-#include "train/kmeans.h"
+#include "roles/codec.h"
+#include "pretrained/kmeans_tokenizer.h"
+#include "roles/semantic_tokenizer.h"
+#include "pretrained/kmeans_fit.h"
 
 namespace melete::testing {
 

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "bench/scale_eval.h"
+#include "measure/scale_eval.h"
 #include "core/base/error.h"
 
 namespace melete {

@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "core/engine.h"
-#include "generate/load_codec.h"
+#include "systems/soundstream/load.h"
 #include "io/base/audio_file.h"
 
 namespace {

@@ -1,21 +1,21 @@
 #include "cli/bench_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "bench/ranks_bench.h"
-#include "bench/soundstream_bench.h"
-#include "bench/stage_bench.h"
 #include "cli/arguments.h"
 #include "cli/plan_command.h"
 #include "cli/scale_command.h"
 #include "cli/terminal.h"
+#include "config/nearest.h"
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
-#include "kernels/weight_storage.h"
+#include "measure/recipe_bench.h"
+#include "systems/system.h"
 
 namespace melete {
 
@@ -45,20 +45,36 @@ double time_processes(int64_t processes, int64_t threads, std::vector<std::strin
   return seconds;
 }
 
-int compare_processes(int64_t processes, int64_t threads, const SoundStreamBenchConfig& config,
+int compare_processes(int64_t processes, int64_t threads, int64_t batch_size,
                       const std::vector<std::string>& args) {
   const int64_t cores = threads > 0 ? threads : available_threads();
   const int64_t each = std::max<int64_t>(1, cores / processes);
   const double one = time_processes(1, cores, args), many = time_processes(processes, each, args);
-  const auto rate = [&](double seconds) {
-    return fmt::format("{:.2f}", static_cast<double>(config.batch_size) / seconds);
-  };
+  const auto rate = [&](double seconds) { return fmt::format("{:.2f}", static_cast<double>(batch_size) / seconds); };
   TextTable table({"processes", "threads of each", "seconds of a step", "items a second"});
   table.row({"1", fmt::format("{}", cores), fmt::format("{:.4f}", one), rate(one)});
   table.row({fmt::format("{}", processes), fmt::format("{}", each), fmt::format("{:.4f}", many), rate(many)});
   fmt::print("{}\nthroughput ratio: {:.2f} ({} x {} against 1 x {}, {} items a step)\n", table.text(),
-             one / many, processes, each, cores, config.batch_size);
+             one / many, processes, each, cores, batch_size);
   return 0;
+}
+
+// Everything that can be timed: what rooms bring, and a step of every recipe that none of them names.
+std::vector<Timing> timings() {
+  std::vector<Timing> all;
+  for (const System& system : systems()) all.insert(all.end(), system.timings.begin(), system.timings.end());
+  const auto known = [&](const std::string& name) {
+    return std::any_of(all.begin(), all.end(), [&](const Timing& timing) { return timing.name == name; });
+  };
+  for (const std::string& name : recipe_names())
+    if (!known(name))
+      all.push_back({name, "a training step", [name] { return make_recipe_benchmark(make_recipe(name)); }});
+  return all;
+}
+
+bool is_recipe(const std::string& name) {
+  const std::vector<std::string> names = recipe_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 }  // namespace
@@ -66,25 +82,41 @@ int compare_processes(int64_t processes, int64_t threads, const SoundStreamBench
 int bench_command(const std::vector<std::string>& args) {
   // Not a matter of time: it has words of its own.
   if (!args.empty() && args.front() == "scale") return scale_command({args.begin() + 1, args.end()});
-  if (std::find(args.begin(), args.end(), "--plan") != args.end()) return plan_command(args);
+  const auto has = [&](const std::string& flag) {
+    return std::any_of(args.begin(), args.end(),
+                       [&](const std::string& word) { return word == flag || word.starts_with(flag + "="); });
+  };
+  if (has("--plan")) return plan_command(args);
   // The first word says whose settings the rest of the line may hold.
-  const bool of_codec = args.empty() || args.front().starts_with("-") || args.front() == "soundstream";
-  SoundStreamBenchConfig config;
-  StageBenchConfig stages;
-  Schema schema = of_codec ? schema_of(config) : schema_of(stages);
+  const std::string first = args.empty() || args.front().starts_with("-") ? "soundstream" : args.front();
+  std::vector<std::string> names;
+  std::unique_ptr<Benchmark> benchmark;
+  for (const Timing& timing : timings()) {
+    names.push_back(timing.name);
+    if (timing.name == first) benchmark = timing.make();
+  }
+  if (!benchmark)
+    throw UsageError(fmt::format("nothing to time is called `{}`; did you mean `{}`? there is: {}", first,
+                                 nearest_word(first, names), fmt::join(names, ", ")));
+  // Several processes train a recipe; its settings are the recipe's.
+  const bool in_processes = has("--procs") || has("--as-rank");
+  if (in_processes && !is_recipe(first)) throw UsageError("--procs compares training steps, and `" + first + "` is none");
+  const std::unique_ptr<Recipe> recipe = in_processes ? make_recipe(first) : nullptr;
+  Schema schema;
+  if (recipe)
+    schema = recipe->schema();
+  else
+    benchmark->describe(schema);
+
   std::string what, precision = "fp32";
-  int64_t threads = 0, repeats = 5;
-  int64_t processes = 0;
+  int64_t threads = 0, repeats = 5, processes = 0;
   bool json = false, plan_wanted = false, as_rank = false;
   Arguments arguments("bench", "times training and inference on this machine");
-  arguments.word("what", what, "what to time")
-      .one_of({"soundstream", "semantic", "coarse", "fine", "generate"});
+  arguments.optional_word("what", what, "what to time").one_of(names);
+  // A recipe has a setting of that name, too; this one goes before it.
   arguments.option("threads", threads, "0: all cores").at_least(0);
-  const bool of_generation = !args.empty() && args.front() == "generate";
-  arguments
-      .option("precision", precision,
-              of_generation ? "of the weights" : "arithmetic of forward and backward; generate: also int8")
-      .one_of(of_generation ? weight_precisions() : std::vector<std::string>{"fp32", "bf16"});
+  arguments.option("precision", precision, "arithmetic, or of the weights where tokens are generated")
+      .one_of(benchmark->precisions());
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
   arguments.option("json", json, "print one JSON object instead of a table");
   arguments.option("procs", processes, "compare this many processes with one that has all threads")
@@ -94,22 +126,21 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.settings(schema);
   arguments.example("bench soundstream --threads 1");
   arguments.example("bench soundstream --procs 2");
-  arguments.example("bench soundstream --plan --config recipes/soundstream.toml");
+  arguments.example("bench soundstream --plan --config recipes/soundstream/default.toml");
   arguments.example("bench --plan --recipes recipes");
   arguments.example("bench generate --threads 1");
   arguments.example("bench scale --help");
   if (!arguments.parse(args)) return 0;
   schema.check();
-  if ((as_rank || processes > 0) && !of_codec) throw UsageError("--procs compares `bench soundstream` only");
   if (as_rank) {
     set_threads(static_cast<int>(threads));
     Group group(read_place(), {});
-    const double seconds = ranks_step_seconds(group, config, precision, static_cast<int>(repeats));
+    const double seconds = ranks_step_seconds(group, *recipe, precision, static_cast<int>(repeats));
     if (group.main()) fmt::print(stderr, "seconds {}\n", seconds);
     group.finish();
     return 0;
   }
-  if (processes > 0) return compare_processes(processes, threads, config, args);
+  if (processes > 0) return compare_processes(processes, threads, recipe->batch_size, args);
 
   set_threads(static_cast<int>(threads));
   Bench bench(precision, static_cast<int>(repeats));
@@ -122,11 +153,7 @@ int bench_command(const std::vector<std::string>& args) {
       fmt::print(stderr, "  {} {}\n", row.name, human_seconds(row.seconds));
     };
   }
-  if (of_codec) {
-    bench_soundstream(bench, config, precision);
-  } else {
-    bench_stage(bench, what, stages, precision);
-  }
+  benchmark->run(bench, precision);
   if (json) {
     fmt::print("{}\n", bench.report().json().dump(2));
     return 0;

@@ -3,14 +3,14 @@
 #include <filesystem>
 #include <optional>
 
-#include "bench/codec_eval.h"
+#include "measure/codec_eval.h"
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "data/base/manifest.h"
-#include "generate/load_codec.h"
+#include "systems/soundstream/load.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 #include "run/reporter.h"

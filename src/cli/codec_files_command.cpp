@@ -11,7 +11,7 @@
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
-#include "generate/codec_files.h"
+#include "systems/soundstream/codec_files.h"
 #include "io/base/audio_file.h"
 
 namespace melete {

@@ -7,15 +7,15 @@
 
 #include "cli/arguments.h"
 #include "core/base/error.h"
-#include "interop/foreign_file.h"
-#include "run/frozen_file.h"
+#include "io/foreign_file.h"
+#include "pretrained/import.h"
 
 namespace melete {
 
 namespace {
 
 // What every one of these commands takes.
-struct Words {
+struct ImportWords {
   std::string from, out;
 
   Arguments arguments(const std::string& system, const std::string& about) {
@@ -44,7 +44,7 @@ void report(const std::string& out, const SemanticTokenizer& tokenizer) {
 }
 
 int import_hubert_command(const std::vector<std::string>& args) {
-  Words words;
+  ImportWords words;
   std::string kmeans;
   int64_t layer = 0;
   Arguments arguments = words.arguments("hubert", "HuBERT, from Hugging Face or fairseq");
@@ -74,7 +74,7 @@ int import_hubert_command(const std::vector<std::string>& args) {
 }
 
 int import_encodec_command(const std::vector<std::string>& args) {
-  Words words;
+  ImportWords words;
   double bandwidth = 6;
   Arguments arguments = words.arguments("encodec", "EnCodec of 24 kHz, from Meta or Hugging Face");
   arguments.option("bandwidth", bandwidth, "decides how many quantizers are used")
@@ -92,7 +92,7 @@ int import_encodec_command(const std::vector<std::string>& args) {
 }
 
 int import_t5_command(const std::vector<std::string>& args) {
-  Words words;
+  ImportWords words;
   std::string pieces;
   int64_t max_tokens = 256;
   Arguments arguments =
@@ -114,7 +114,7 @@ int import_t5_command(const std::vector<std::string>& args) {
 }
 
 int import_vq_wav2vec_command(const std::vector<std::string>& args) {
-  Words words;
+  ImportWords words;
   Arguments arguments =
       words.arguments("vq-wav2vec", "vq-wav2vec of fairseq, k-means or gumbel: a semantic tokenizer");
   arguments.example("import vq-wav2vec vq-wav2vec_kmeans.pt -o semantic.safetensors");

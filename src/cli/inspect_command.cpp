@@ -11,10 +11,9 @@
 #include "cli/import_frozen_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "generate/export_checkpoint.h"
 #include "io/base/file_content.h"
 #include "run/run_folder.h"
-#include "tasks/import_audiolm.h"
+#include "systems/foreign.h"
 
 namespace melete {
 
@@ -131,11 +130,13 @@ int import_command(const std::vector<std::string>& args) {
   const std::vector<std::string>& frozen = frozen_systems();
   if (!args.empty() && std::find(frozen.begin(), frozen.end(), args.front()) != frozen.end())
     return import_frozen_command(args.front(), {args.begin() + 1, args.end()});
+  std::vector<std::string> sources = foreign_sources();
+  sources.insert(sources.end(), frozen.begin(), frozen.end());
   std::string from, file, out;
   std::vector<std::string> given;
   Arguments arguments("import", "makes a checkpoint of melete from another program's file");
   arguments.word("from", from, "who wrote it, or which published weights")
-      .one_of({"audiolm-pytorch", "hubert", "encodec", "t5", "vq-wav2vec"});
+      .one_of(sources);
   arguments.word("file", file, "a trainer's package, a saved model or a state_dict (.pt)");
   arguments.option("out", out, "x.safetensors, or a run folder that `train --resume` goes on from");
   arguments.option("arguments", given,
@@ -150,7 +151,7 @@ int import_command(const std::vector<std::string>& args) {
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("-o is missing: x.safetensors or a run folder");
 
-  const ImportedCheckpoint imported = import_audiolm_pytorch(file, constructor_arguments(given));
+  const ImportedCheckpoint imported = import_foreign(from, file, constructor_arguments(given));
   std::string path = out;
   if (fs::path(out).extension() == ".safetensors") {
     save_checkpoint(out, imported.checkpoint);
@@ -166,16 +167,17 @@ int import_command(const std::vector<std::string>& args) {
 }
 
 int export_command(const std::vector<std::string>& args) {
-  std::string from, out, purpose = "inference";
+  std::string from, out, purpose = "inference", weights = "ema";
   Arguments arguments("export", "writes a checkpoint as a file for others");
   arguments.word("from", from, "run folder or checkpoint");
-  arguments.option("out", out, "x.pt with audiolm-pytorch's names, or x.safetensors of melete");
+  arguments.option("out", out, "x.pt with the Python system's names, or x.safetensors of melete");
   arguments
       .option("for", purpose,
-              "inference: averaged weights alone; finetune: with discriminators; training: with optimisers, "
-              "as an "
+              "inference: weights alone; finetune: with discriminators; training: with optimisers, as an "
               "imported package was")
       .one_of({"inference", "finetune", "training"});
+  arguments.option("weights", weights, "ema: averaged, where there is an average; online: as the optimiser left them")
+      .one_of({"ema", "online"});
   arguments.alias("o", "out");
   arguments.example("export runs/codec -o codec.pt");
   arguments.example("export runs/codec -o codec.safetensors --for finetune");
@@ -184,7 +186,8 @@ int export_command(const std::vector<std::string>& args) {
   const ExportFor what = purpose == "inference"  ? ExportFor::inference
                          : purpose == "finetune" ? ExportFor::finetune
                                                  : ExportFor::training;
-  for (const std::string& note : export_checkpoint(from, out, what)) fmt::print(stderr, "note: {}\n", note);
+  const ExportRequest request{what, weights_named(weights)};
+  for (const std::string& note : export_checkpoint(from, out, request)) fmt::print(stderr, "note: {}\n", note);
   fmt::print("{}: {}\n", out, human_bytes(static_cast<double>(fs::file_size(out))));
   return 0;
 }

@@ -10,9 +10,9 @@
 #include "core/engine.h"
 #include "data/base/manifest.h"
 #include "run/checkpoint.h"
-#include "run/frozen_file.h"
-#include "train/feature_stream.h"
-#include "train/kmeans.h"
+#include "pretrained/import.h"
+#include "pretrained/feature_stream.h"
+#include "pretrained/kmeans_fit.h"
 
 namespace melete {
 

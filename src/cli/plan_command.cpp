@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "bench/plan.h"
+#include "measure/plan.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "tasks/recipe.h"
+#include "systems/system.h"
 
 namespace melete {
 
@@ -112,8 +112,8 @@ int plan_command(const std::vector<std::string>& args) {
   arguments.option("disk-mb", assumptions.disk_mb_a_second, "MB a second that a checkpoint is written with")
       .at_least(1);
   arguments.settings(schema);
-  arguments.example("bench soundstream --plan --config recipes/soundstream.toml --step-seconds 0.2");
-  arguments.example("bench coarse --plan --config recipes/coarse_audiolm.toml --step-seconds 1.3");
+  arguments.example("bench soundstream --plan --config recipes/soundstream/default.toml --step-seconds 0.2");
+  arguments.example("bench coarse --plan --config recipes/audiolm/coarse_paper.toml --step-seconds 1.3");
   arguments.example("bench --plan --recipes recipes");
   if (!arguments.parse(args)) return 0;
   schema.check();

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "bench/scale_eval.h"
+#include "measure/scale_eval.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
-#include "generate/load_audiolm.h"
+#include "systems/audiolm/load.h"
 
 namespace melete {
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/human.h"
+
 namespace melete {
 
 bool is_terminal(std::FILE* stream);
@@ -21,10 +23,6 @@ std::string coloured(std::string_view text, Colour colour, bool wanted);
 // Columns that UTF-8 text takes on the screen, colours not counted.
 size_t display_width(std::string_view text);
 
-std::string human_bytes(double bytes);      // 1.5 MB (powers of 1000)
-std::string human_seconds(double seconds);  // 340 ms, 12.3 s, 4 m 05 s, 2 h 07 m, 3 d 04 h
-std::string human_count(double count);      // 950, 12.3 k, 4.56 M
-std::string short_number(double value);     // at most 7 characters (8 when negative): 0.1234, 123.46, 1.2e-05
 
 // "label  37% [=======>      ] 37/100 files  12.3 s left  suffix", cut to width. A total of 0 is unknown.
 std::string progress_line(const std::string& label, int64_t done, int64_t total, const std::string& unit,

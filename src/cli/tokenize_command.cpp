@@ -6,8 +6,8 @@
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
-#include "generate/load_frozen.h"
-#include "tasks/token_shards.h"
+#include "roles/open.h"
+#include "roles/tokenizers.h"
 
 namespace melete {
 
@@ -33,8 +33,8 @@ int tokenize_command(const std::vector<std::string>& args) {
   set_threads(static_cast<int>(threads));
 
   Tokenizers tokenizers;
-  if (!semantic.empty()) tokenizers.semantic = load_semantic_tokenizer(semantic);
-  if (!codec.empty()) tokenizers.codec = load_any_codec(codec);
+  if (!semantic.empty()) tokenizers.semantic = open_semantic_tokenizer(semantic);
+  if (!codec.empty()) tokenizers.codec = open_codec(codec);
   std::vector<SkippedFile> skipped;
   const auto entries = load_entries(from, &skipped);
   for (const SkippedFile& file : skipped)

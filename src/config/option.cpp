@@ -256,6 +256,12 @@ Option& Option::one_of(std::vector<std::string> choices) {
   return *this;
 }
 
+Option& Option::kept(std::string checkpoint_name, std::string& bytes) {
+  kept_name_ = std::move(checkpoint_name);
+  kept_bytes_ = &bytes;
+  return *this;
+}
+
 Option& Option::unit(std::string unit) {
   unit_ = std::move(unit);
   return *this;

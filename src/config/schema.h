@@ -33,11 +33,16 @@ class Option {
   Option& at_most(double high);
   Option& one_of(std::vector<std::string> choices);
   Option& unit(std::string unit);  // "s", "Hz", "steps"; shown in help and tables
+  // The value is the path of a file whose bytes a run keeps: in its checkpoints under this name. On resume, and
+  // where the file is gone, `bytes` holds them.
+  Option& kept(std::string checkpoint_name, std::string& bytes);
 
   const std::string& name() const { return name_; }  // dotted: "model.channels"
   const std::string& help() const { return help_; }
   const std::string& unit_name() const { return unit_; }
   const std::vector<std::string>& choices() const { return choices_; }
+  const std::string& kept_name() const { return kept_name_; }  // empty: nothing is kept
+  std::string* kept_bytes() const { return kept_bytes_; }
   const std::string& default_text() const {
     return default_text_;
   }                                 // what the struct held when it was described
@@ -58,6 +63,8 @@ class Option {
   Target target_;
   double low_, high_;
   std::vector<std::string> choices_;
+  std::string kept_name_;
+  std::string* kept_bytes_ = nullptr;
 };
 
 class Schema {

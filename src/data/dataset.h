@@ -1,95 +1,37 @@
-// Recordings -> training items. An item is a mono segment at one or several rates, read from disk without
-// reading the rest of the file, with the numbers that reading all of it would give.
+// A collection of examples of any kind: recordings, tokens, pictures, pairs.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_set>
-#include <utility>
-#include <vector>
 
-#include "config/schema.h"
-#include "data/base/manifest.h"
-#include "io/base/resample.h"
+#include "data/batch.h"
 
 namespace melete {
 
-struct DataConfig {
-  std::vector<int64_t> rates_hz = {16000};  // the first is the main one
-  double segment_seconds = 0;               // length of a segment; 0 = segment_samples decides
-  int64_t segment_samples = 0;              // the same in samples of the highest rate; 0 = whole files
-  std::vector<int64_t> multiple_of;         // one a rate, or one for all; empty or 0 = any length
+class Schema;
+
+// How a collection becomes batches, whatever it holds.
+struct LoaderConfig {
   double valid_fraction = 0.05;
   int64_t split_seed = 42;
   int64_t workers = 2;
   int64_t prefetch = 4;
   std::string pad = "longest";
+  int64_t like_length = 0;  // batches whose items are sorted by length before they are cut; 0: any order
   double max_failed_share = 0.1;
-
-  int64_t highest_rate_hz() const;
-  int64_t segment_length() const;           // in samples of the highest rate; 0 = whole files
-  int64_t multiple_for(size_t rate) const;  // of rates_hz[rate]; 1 = any length
-  void check() const;                       // what one option alone cannot say
 };
-void describe(Schema& schema, DataConfig& config);
+void describe(Schema& schema, LoaderConfig& config);
 
-struct AudioItem {
-  std::vector<std::vector<float>> waves;  // one a rate
-  std::vector<int64_t>
-      lengths;  // samples of each wave that come from the recording; the rest is zero padding
-  std::string text, path;
-};
-
-class AudioDataset {
+class Dataset {
  public:
-  // Called once for every file that cannot be read, from whichever thread met it.
-  using OnFailure = std::function<void(const std::string& path, const std::string& message)>;
+  virtual ~Dataset() = default;
 
-  AudioDataset(std::vector<ManifestEntry> entries, DataConfig config, OnFailure on_failure = {});
-
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  const std::vector<ManifestEntry>& entries() const { return entries_; }
-  const DataConfig& config() const { return config_; }
-
-  // Length of a recording in samples of the highest rate.
-  int64_t length_samples(int64_t index) const;
-  // How many different starts a segment of this recording has; 1 when it is not longer than a segment.
-  int64_t start_count(int64_t index) const;
-
-  // The segment that begins at sample `start` of the highest rate. Throws an Error when the file cannot be
-  // read.
-  AudioItem read(int64_t index, int64_t start) const;
-
-  // The item that (seed, epoch, index) stands for: a random segment. A file that cannot be read is replaced
-  // by another one, itself a function of the three; an Error comes when too many of the files tried have
-  // failed. Thread safe.
-  AudioItem draw(uint64_t seed, uint64_t epoch, int64_t index);
-
-  int64_t failed_files() const;
-  int64_t tried_files() const;
-
- private:
-  const Resampler& resampler(int from_hz, int to_hz) const;
-  void note_tried(int64_t index);
-  void note_failure(int64_t index, const std::string& message);
-
-  std::vector<ManifestEntry> entries_;
-  DataConfig config_;
-  OnFailure on_failure_;
-  mutable std::mutex mutex_, callback_mutex_;
-  mutable std::map<std::pair<int, int>, std::unique_ptr<Resampler>> resamplers_;
-  std::unordered_set<int64_t> tried_, failed_;
+  virtual int64_t size() const = 0;
+  // The item that (seed, epoch, index) stands for: a random segment, a random crop. Called from several
+  // threads at once.
+  virtual Item draw(uint64_t seed, uint64_t epoch, int64_t index) = 0;
+  // How long an item is, in any unit; only compared with others of the same collection.
+  virtual double length(int64_t /*index*/) const { return 0; }
 };
-
-struct Split {
-  std::vector<ManifestEntry> train, valid;
-};
-// Disjoint and complete, and the same whatever order the entries come in. A fraction above 0 gives at least
-// one file to each side (of two or more).
-Split split(const std::vector<ManifestEntry>& entries, double valid_fraction, uint64_t seed);
 
 }  // namespace melete

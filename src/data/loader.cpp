@@ -9,41 +9,37 @@
 #include <mutex>
 #include <thread>
 
+#include "config/schema.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 
 namespace melete {
 
-Batch collate(const std::vector<AudioItem>& items, bool pad_to_longest) {
-  require(!items.empty(), "[data] expected at least one item in a batch, got none");
-  const auto count = static_cast<int64_t>(items.size());
-  Batch batch;
-  for (const AudioItem& item : items) {
-    require(item.waves.size() == items.front().waves.size(), "[data] expected {} rates in every item, got {}",
-            items.front().waves.size(), item.waves.size());
-    batch.texts.push_back(item.text);
-    batch.paths.push_back(item.path);
-  }
-  for (size_t rate = 0; rate < items.front().waves.size(); ++rate) {
-    size_t samples = items.front().waves[rate].size();
-    for (const AudioItem& item : items)
-      samples = pad_to_longest ? std::max(samples, item.waves[rate].size())
-                               : std::min(samples, item.waves[rate].size());
-    // Not at::zeros: it would start an OpenMP team in every worker thread.
-    at::Tensor wave = at::empty({count, static_cast<int64_t>(samples)}, at::kFloat);
-    at::Tensor length = at::empty({count}, at::kLong);
-    for (size_t i = 0; i < items.size(); ++i) {
-      const std::vector<float>& from = items[i].waves[rate];
-      const size_t copied = std::min(from.size(), samples);
-      float* const row = wave.data_ptr<float>() + i * samples;
-      std::copy_n(from.data(), copied, row);
-      std::fill(row + copied, row + samples, 0.0f);
-      length.data_ptr<int64_t>()[i] = std::min(items[i].lengths[rate], static_cast<int64_t>(samples));
-    }
-    batch.waves.push_back(std::move(wave));
-    batch.lengths.push_back(std::move(length));
-  }
-  return batch;
+void describe(Schema& schema, LoaderConfig& config) {
+  schema.option("valid_fraction", config.valid_fraction,
+                "share that is held out for validation; 0: validation is on the training data")
+      .at_least(0)
+      .at_most(1);
+  schema.option("split_seed", config.split_seed, "what is held out");
+  schema.option("workers", config.workers, "threads that prepare batches (0: none, the training thread does)")
+      .at_least(0)
+      .at_most(1024);
+  schema.option("prefetch", config.prefetch, "batches prepared ahead").at_least(1).at_most(4096).unit("batches");
+  schema
+      .option("pad", config.pad,
+              "items of unequal length are padded to the longest or curtailed to the shortest")
+      .one_of({"longest", "curtail"});
+  schema
+      .option("like_length", config.like_length,
+              "so many batches at a time are made of items in the order of their length: little padding "
+              "(0: any order)")
+      .at_least(0)
+      .unit("batches");
+  schema
+      .option("max_failed_share", config.max_failed_share,
+              "stop when more than this share of the files tried cannot be read")
+      .at_least(0)
+      .at_most(1);
 }
 
 struct BatchLoader::Impl {
@@ -55,10 +51,11 @@ struct BatchLoader::Impl {
     std::exception_ptr error;
   };
 
-  std::shared_ptr<AudioDataset> dataset;
-  int64_t batch_size;
-  uint64_t seed;
-  int rank_count;
+  std::shared_ptr<Dataset> dataset;
+  LoaderConfig config;
+  int64_t batch_size = 0;
+  uint64_t seed = 0;
+  int rank_count = 1;
   int64_t whole = 0, offset = 0;    // items of all ranks in a batch; where ours begin in it
   std::atomic<int64_t> origin = 0;  // item that batch 0 begins with
 
@@ -82,20 +79,40 @@ struct BatchLoader::Impl {
     if (const auto found = orders.find(epoch); found != orders.end()) return found->second;
     if (orders.size() >= 8) orders.erase(orders.begin());
     Rng rng(random_key(seed, "order", {static_cast<uint64_t>(epoch)}));
-    return orders[epoch] = std::make_shared<const std::vector<int64_t>>(rng.permutation(dataset->size()));
+    std::vector<int64_t> permutation = rng.permutation(dataset->size());
+    if (config.like_length > 0) permutation = like_lengths(std::move(permutation), rng);
+    return orders[epoch] = std::make_shared<const std::vector<int64_t>>(std::move(permutation));
+  }
+
+  // Within every pool of so many batches items are sorted by length; then the pool's batches are shuffled, so
+  // that short ones do not always come first.
+  std::vector<int64_t> like_lengths(std::vector<int64_t> permutation, Rng& rng) const {
+    const auto pool = static_cast<size_t>(config.like_length * whole);
+    std::vector<int64_t> result;
+    for (size_t begin = 0; begin < permutation.size(); begin += pool) {
+      const size_t end = std::min(permutation.size(), begin + pool);
+      const auto first = permutation.begin() + static_cast<int64_t>(begin);
+      const auto last = permutation.begin() + static_cast<int64_t>(end);
+      std::stable_sort(first, last, [&](int64_t a, int64_t b) { return dataset->length(a) < dataset->length(b); });
+      const int64_t full = static_cast<int64_t>(end - begin) / whole;
+      for (const int64_t batch : rng.permutation(full))
+        result.insert(result.end(), first + batch * whole, first + (batch + 1) * whole);
+      result.insert(result.end(), first + full * whole, last);
+    }
+    return result;
   }
 
   int64_t first_position(int64_t number) const { return origin + number * whole + offset; }
 
   Batch make(int64_t number) {
-    std::vector<AudioItem> items;
+    std::vector<Item> items;
     for (int64_t i = 0; i < batch_size; ++i) {
       const int64_t position = first_position(number) + i;
       const int64_t epoch = position / dataset->size();
       const int64_t file = (*order(epoch))[static_cast<size_t>(position % dataset->size())];
       items.push_back(dataset->draw(seed, static_cast<uint64_t>(epoch), file));
     }
-    Batch batch = collate(items, dataset->config().pad == "longest");
+    Batch batch = collate(items, config.pad == "longest" ? Pad::longest : Pad::curtail);
     batch.number = number;
     return batch;
   }
@@ -128,13 +145,12 @@ struct BatchLoader::Impl {
   Batch take(int64_t number) {
     const std::lock_guard one_caller(caller_mutex);
     std::unique_lock lock(mutex);
-    const int64_t prefetch = dataset->config().prefetch;
     if (slots.count(number) == 0) {  // out of order, or the very next: begin here
       slots.clear();
       next = number;
     }
     slots.erase(slots.begin(), slots.lower_bound(number));
-    horizon = number + 1 + prefetch;
+    horizon = number + 1 + config.prefetch;
     work.notify_all();
     done.wait(lock, [&] {
       const auto found = slots.find(number);
@@ -147,25 +163,25 @@ struct BatchLoader::Impl {
   }
 };
 
-BatchLoader::BatchLoader(std::shared_ptr<AudioDataset> dataset, int64_t batch_size, uint64_t seed, int rank,
-                         int rank_count, bool split)
+BatchLoader::BatchLoader(std::shared_ptr<Dataset> dataset, const LoaderConfig& config, uint64_t seed,
+                         const BatchShare& of)
     : impl_(std::make_unique<Impl>()) {
-  require(dataset != nullptr, "[data] expected a dataset, got none");
-  require(batch_size >= 1, "[batch_size] expected 1 or more, got {}", batch_size);
-  require(rank_count >= 1 && rank >= 0 && rank < rank_count, "[data] expected a rank in 0..{}, got {}",
-          rank_count - 1, rank);
+  require(dataset != nullptr && dataset->size() > 0, "[data] expected a collection to load from, got none");
+  require(of.batch_size >= 1, "[batch_size] expected 1 or more, got {}", of.batch_size);
+  require(of.rank_count >= 1 && of.rank >= 0 && of.rank < of.rank_count,
+          "[data] expected a rank in 0..{}, got {}", of.rank_count - 1, of.rank);
+  require(!of.split || of.batch_size >= of.rank_count,
+          "[batch_size] a whole batch of {} cannot be shared out over {} ranks; try a larger one", of.batch_size,
+          of.rank_count);
+  const int64_t share = of.batch_size / of.rank_count, left = of.batch_size % of.rank_count;
   impl_->dataset = std::move(dataset);
-  require(!split || batch_size >= rank_count,
-          "[batch_size] a whole batch of {} cannot be shared out over {} ranks; try a larger one", batch_size,
-          rank_count);
-  const int64_t share = batch_size / rank_count, left = batch_size % rank_count;
-  impl_->whole = split ? batch_size : batch_size * rank_count;
-  impl_->batch_size = split ? share + (rank < left ? 1 : 0) : batch_size;
-  impl_->offset = split ? rank * share + std::min<int64_t>(rank, left) : rank * batch_size;
+  impl_->config = config;
+  impl_->whole = of.split ? of.batch_size : of.batch_size * of.rank_count;
+  impl_->batch_size = of.split ? share + (of.rank < left ? 1 : 0) : of.batch_size;
+  impl_->offset = of.split ? of.rank * share + std::min<int64_t>(of.rank, left) : of.rank * of.batch_size;
   impl_->seed = seed;
-  impl_->rank_count = rank_count;
-  for (int64_t i = 0; i < impl_->dataset->config().workers; ++i)
-    impl_->workers.emplace_back([this] { impl_->run_worker(); });
+  impl_->rank_count = of.rank_count;
+  for (int64_t i = 0; i < config.workers; ++i) impl_->workers.emplace_back([this] { impl_->run_worker(); });
 }
 
 BatchLoader::~BatchLoader() {
@@ -214,7 +230,7 @@ void BatchLoader::start_from(int64_t item) {
   impl_->origin = item;
 }
 
-AudioDataset& BatchLoader::dataset() {
+Dataset& BatchLoader::dataset() {
   return *impl_->dataset;
 }
 

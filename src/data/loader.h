@@ -1,30 +1,13 @@
 // Items -> batches, made ahead of time by worker threads. The position in the data is one integer: batch `n`
-// holds items n*B .. n*B+B-1 of an endless stream of epochs, each a permutation of the files.
+// holds items n*B .. n*B+B-1 of an endless stream of epochs, each a permutation of the collection.
 #pragma once
-
-#include <ATen/ATen.h>
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "data/dataset.h"
 
 namespace melete {
-
-struct Batch {
-  std::vector<at::Tensor> waves;    // one a rate: [batch, samples] float32
-  std::vector<at::Tensor> lengths;  // one a rate: [batch] int64, samples that come from the recording
-  std::vector<std::string> texts, paths;
-  // What frozen tokenizers made of the waves, or what token shards hold; undefined where a task needs none.
-  at::Tensor semantic;       // int64 [batch, tokens], -1 is padding
-  at::Tensor acoustic;       // int64 [batch, frames, quantizers], -1 is padding
-  at::Tensor text_features;  // [batch, length, dim], zero rows are padding
-  int64_t number = 0;
-
-  at::Tensor wave() const { return waves.front(); }
-};
 
 // Where a training loop gets its batches: each is a pure function of its number.
 class BatchSource {
@@ -39,16 +22,19 @@ class BatchSource {
   virtual void start_from(int64_t /*item*/) {}           // batch 0 begins with this item
 };
 
-// Items of unequal length become one tensor a rate: padded with zeros to the longest, or cut to the shortest.
-Batch collate(const std::vector<AudioItem>& items, bool pad_to_longest);
+// Which items of every batch are whose.
+struct BatchShare {
+  int64_t batch_size = 1;
+  int rank = 0, rank_count = 1;
+  // Rank r of R gives part r of batches of batch_size * R: the ranks' batches in a row are the batch of one
+  // process with that size. Or, where they are split, batch_size is the whole batch, and the first ranks have
+  // one item more where it does not divide.
+  bool split = false;
+};
 
 class BatchLoader : public BatchSource {
  public:
-  // For rank r of R every batch is split into R parts of `batch_size`, and this loader gives part r: the
-  // ranks' batches in a row are the batch of one process with batch_size * R.
-  // `split`: batch_size is the whole batch; the first ranks have one item more where it does not divide.
-  BatchLoader(std::shared_ptr<AudioDataset> dataset, int64_t batch_size, uint64_t seed, int rank = 0,
-              int rank_count = 1, bool split = false);
+  BatchLoader(std::shared_ptr<Dataset> dataset, const LoaderConfig& config, uint64_t seed, const BatchShare& share);
   ~BatchLoader() override;
 
   Batch batch(int64_t number) override;
@@ -57,7 +43,7 @@ class BatchLoader : public BatchSource {
   double weight() const override;
   void start_from(int64_t item) override;
 
-  AudioDataset& dataset();
+  Dataset& dataset();
   int64_t batches_per_epoch() const;       // rounded up
   int64_t epoch_of(int64_t number) const;  // the epoch that the batch's first item belongs to
 

@@ -11,7 +11,7 @@ namespace melete {
 
 namespace {
 
-constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {{"float64", at::kDouble},
+constexpr std::pair<std::string_view, at::ScalarType> kPickledTypes[] = {{"float64", at::kDouble},
                                                                   {"float32", at::kFloat},
                                                                   {"float16", at::kHalf},
                                                                   {"bfloat16", at::kBFloat16},
@@ -61,7 +61,7 @@ class Collector {
 
 at::Tensor to_tensor(const PickleTensor& tensor, std::shared_ptr<void> mapping, const std::string& name) {
   const at::ScalarType* type = nullptr;
-  for (const auto& [element, scalar] : kTypes)
+  for (const auto& [element, scalar] : kPickledTypes)
     if (element == tensor.element) type = &scalar;
   require(type != nullptr, "[tensors] '{}' has element type {}, which melete does not know", printable(name),
           tensor.element);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "data/batch.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 #include "run/run_folder.h"
@@ -44,6 +45,12 @@ std::string file_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string sample_name(const Batch& batch, int64_t row) {
+  const std::vector<std::string> paths = batch.find_words("path");
+  const auto at = static_cast<size_t>(row);
+  return fmt::format("{}_{}", row, at < paths.size() ? std::filesystem::path(paths[at]).stem().string() : "item");
+}
 
 SampleWriter::SampleWriter(std::string run_folder, int64_t step, Reporter& reporter)
     : run_folder_(std::move(run_folder)), step_(step), reporter_(reporter) {}

@@ -14,6 +14,11 @@
 
 namespace melete {
 
+class Batch;
+
+// What samples of an item are called: its place in the batch, and its file's name where it has one.
+std::string sample_name(const Batch& batch, int64_t row);
+
 class SampleWriter {
  public:
   // Writes below <run_folder>/samples/step_... and <run_folder>/pictures/step_...; each path goes to

@@ -22,7 +22,7 @@ class Module;
 
 namespace melete {
 
-struct Batch;
+class Batch;
 class Draws;
 class SampleWriter;
 
@@ -50,6 +50,7 @@ struct Phase {
   OptimiserConfig optimiser;
   ScheduleConfig schedule;
   double clip_norm = 0;  // 0: no clipping
+  std::vector<std::string> frozen;  // patterns of names ("encoder.*") whose parameters do not move
   // Counted in the norm of every group but not moved. Their gradients are left as the previous phase made
   // them and grow by this phase's: audiolm-pytorch clips its generator by a norm that covers the
   // discriminators.

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <fnmatch.h>
 #include <torch/cuda.h>
 #include <torch/nn/module.h>
 
@@ -27,8 +28,16 @@ at::Device device_named(const std::string& name) {
   return at::Device(name);
 }
 
-int64_t items_in(const Batch& batch) {
-  return batch.waves.empty() ? static_cast<int64_t>(batch.texts.size()) : batch.waves.front().size(0);
+void leave_out_frozen(Phase& phase) {
+  for (const std::string& pattern : phase.frozen) {
+    size_t matched = 0;
+    for (ParameterGroup& group : phase.groups)
+      matched += std::erase_if(group.parameters, [&](const auto& parameter) {
+        return ::fnmatch(pattern.c_str(), parameter.first.c_str(), 0) == 0;
+      });
+    require(matched > 0, "[frozen] no parameter of phase {} is called `{}`", phase.name, pattern);
+  }
+  std::erase_if(phase.groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
 }
 
 // Sums of named scalars over micro-batches, kept on their device until the end of the phase.
@@ -120,6 +129,7 @@ Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
       member->join(group_->alone() ? nullptr : group_);
   has_folder_ = group_->from_main(parts_.folder ? "folder" : "") == "folder";
   for (Phase& phase : parts_.task.phases()) {
+    leave_out_frozen(phase);
     std::vector<Optimiser> optimisers;
     std::vector<at::Tensor> parameters;
     for (const ParameterGroup& group : phase.groups) {
@@ -197,12 +207,7 @@ void Trainer::check_phases() const {
 
 Batch Trainer::fetch(BatchSource& source, int64_t number) const {
   Batch batch = source.batch(number);
-  if (!device_.is_cpu()) {
-    for (at::Tensor& wave : batch.waves) wave = wave.to(device_, /*non_blocking=*/true);
-    for (at::Tensor& length : batch.lengths) length = length.to(device_, /*non_blocking=*/true);
-    for (at::Tensor* tokens : {&batch.semantic, &batch.acoustic, &batch.text_features})
-      if (tokens->defined()) *tokens = tokens->to(device_, /*non_blocking=*/true);
-  }
+  if (!device_.is_cpu()) batch.move_to(device_);
   return batch;
 }
 
@@ -307,7 +312,7 @@ StepReport Trainer::step() {
         group_->enter("data", step_ + 1);
         batches.push_back(fetch(parts_.training, batches_taken_++));
         const int64_t counted = parts_.training.items_per_batch();
-        items += counted > 0 ? counted : items_in(batches.back()) * group_->size();
+        items += counted > 0 ? counted : batches.back().items() * group_->size();
       }
     }
     const PhaseResult result = run_phase(i, batches);

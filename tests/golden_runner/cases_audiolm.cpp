@@ -2,12 +2,12 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "generate/audiolm.h"
+#include "systems/audiolm/audiolm.h"
 #include "golden.h"
-#include "interop/audiolm_stages.h"
-#include "interop/hubert.h"
+#include "systems/audiolm/foreign_names.h"
+#include "pretrained/hubert_names.h"
 #include "io/resample_audio.h"
-#include "models/kmeans_tokenizer.h"
+#include "pretrained/kmeans_tokenizer.h"
 
 namespace melete::golden {
 

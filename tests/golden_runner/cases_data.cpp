@@ -55,7 +55,7 @@ std::vector<std::string> collate_order(const Case& c) {
 
 void check_dataset(const Case& c, Checker& check) {
   expect_only(c.config, {"target_sample_hz", "seq_len_multiple_of", "max_length", "exts"});
-  DataConfig config;
+  RecordingsConfig config;
   config.rates_hz = list_or_one(c.config.at("target_sample_hz"));
   config.multiple_of = list_or_one(c.config.value("seq_len_multiple_of", nlohmann::ordered_json()));
   const auto longest = c.config.value("max_length", nlohmann::ordered_json());

@@ -1,10 +1,10 @@
 // HuBERT against Hugging Face's, and its k-means tokens against audiolm-pytorch's.
 #include "core/base/error.h"
 #include "golden.h"
-#include "interop/hubert.h"
+#include "pretrained/hubert_names.h"
 #include "io/resample_audio.h"
-#include "models/frozen.h"
-#include "models/kmeans_tokenizer.h"
+#include "nn/frozen.h"
+#include "pretrained/kmeans_tokenizer.h"
 
 namespace melete::golden {
 

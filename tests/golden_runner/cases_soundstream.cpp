@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "golden.h"
-#include "interop/audiolm_pytorch.h"
+#include "systems/soundstream/foreign_names.h"
 
 namespace melete::golden {
 

@@ -2,8 +2,8 @@
 // was recorded.
 #include "core/base/error.h"
 #include "golden.h"
-#include "interop/audiolm_pytorch.h"
-#include "tasks/soundstream_task.h"
+#include "systems/soundstream/foreign_names.h"
+#include "systems/soundstream/task.h"
 #include "train/trainer.h"
 
 namespace melete::golden {

@@ -4,8 +4,8 @@
 #include "core/base/error.h"
 #include "data/loader.h"
 #include "golden.h"
-#include "interop/audiolm_stages.h"
-#include "tasks/stage_task.h"
+#include "systems/audiolm/foreign_names.h"
+#include "systems/audiolm/task.h"
 #include "train/trainer.h"
 
 namespace melete::golden {

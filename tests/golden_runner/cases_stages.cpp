@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "generate/stages.h"
+#include "systems/audiolm/stages.h"
 #include "golden.h"
-#include "interop/audiolm_stages.h"
-#include "models/stage_losses.h"
+#include "systems/audiolm/foreign_names.h"
+#include "systems/audiolm/stage_losses.h"
 
 namespace melete::golden {
 

@@ -1,7 +1,7 @@
 // T5's encoder against Hugging Face's.
 #include "golden.h"
-#include "interop/t5.h"
-#include "models/frozen.h"
+#include "pretrained/t5_names.h"
+#include "nn/frozen.h"
 
 namespace melete::golden {
 

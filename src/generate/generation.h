@@ -1,0 +1,38 @@
+// One thing that `melete generate` makes: its settings as one table, and the making. The command line parses and
+// prints; a generation neither.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace melete {
+
+class Schema;
+
+struct GenerationRun {
+  std::string out;  // file to write
+  uint64_t seed = 0;
+  std::function<bool(const std::string& setting)> given;  // whether a person set it
+  std::function<void(const std::string& part, int64_t done, int64_t of)> progress;
+  std::function<void(const std::string& line)> say;  // a result, for people
+};
+
+class Generation {
+ public:
+  virtual ~Generation() = default;
+
+  virtual void describe(Schema& schema) = 0;
+  // Shown at the end of the help: words after `melete generate`.
+  virtual std::vector<std::string> examples() const = 0;
+  // What it writes: extensions with their dot.
+  virtual std::vector<std::string> extensions() const { return {".wav", ".flac", ".ogg"}; }
+  // Settings are read and in their limits.
+  virtual void run(const GenerationRun& run) = 0;
+};
+
+// out.wav, or out_0.wav, out_1.wav, ... for several.
+std::string numbered_path(const std::string& out, int64_t number, int64_t count);
+
+}  // namespace melete

@@ -1,0 +1,158 @@
+#include "measure/codec_eval.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "io/base/opus.h"
+#include "losses/quality.h"
+#include "run/pictures.h"
+
+namespace melete {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// EvalSums of the figures, means at the end.
+struct EvalSums {
+  RatePoint point;
+  double sound = 0, encode = 0, decode = 0, bits = 0;
+
+  void add(const at::Tensor& real, const at::Tensor& fake, int rate_hz) {
+    point.si_sdr += si_sdr(real, fake).item<double>();
+    point.mel_distance += mel_distance(real, fake, rate_hz).item<double>();
+    point.stft_distance += stft_distance(real, fake).item<double>();
+    sound += static_cast<double>(real.size(-1)) / rate_hz;
+  }
+  RatePoint mean(size_t recordings) {
+    const auto count = static_cast<double>(recordings);
+    point.si_sdr /= count;
+    point.mel_distance /= count;
+    point.stft_distance /= count;
+    point.encode_speed = sound / std::max(encode, 1e-9);
+    point.decode_speed = sound / std::max(decode, 1e-9);
+    point.bits_per_second = bits / std::max(sound, 1e-9);
+    return point;
+  }
+};
+
+}  // namespace
+
+std::vector<int64_t> quantizer_counts(int64_t quantizers) {
+  std::vector<int64_t> counts;
+  for (int64_t n = 1; n < quantizers; quantizers <= 8 ? ++n : n *= 2) counts.push_back(n);
+  counts.push_back(quantizers);
+  return counts;
+}
+
+RatePoint eval_codec(SoundStream& codec, const std::vector<EvalRecording>& recordings, int64_t quantizers,
+                     const OnDecoded& on_decoded, std::vector<StageUse>* stages) {
+  const at::NoGradGuard no_grad;
+  const int64_t all = codec->config().quantizer.quantizers;
+  const int rate_hz = static_cast<int>(codec->config().sample_rate_hz);
+  EvalSums sums;
+  sums.point.name = fmt::format("{} quantizer{}", quantizers, quantizers == 1 ? "" : "s");
+  std::vector<at::Tensor> all_codes;
+  for (size_t i = 0; i < recordings.size(); ++i) {
+    const at::Tensor& real = recordings[i].wave;
+    auto begin = Clock::now();
+    const at::Tensor codes = codec->tokenize(real);  // [groups, 1, frames, quantizers]
+    sums.encode += since(begin);
+    begin = Clock::now();
+    const at::Tensor fake = codec->decode_codes(codes.narrow(3, 0, quantizers)).flatten(0, 1).to(at::kFloat);
+    sums.decode += since(begin);
+    sums.add(real, fake, rate_hz);
+    sums.bits += codec->bits_per_second() * static_cast<double>(quantizers) / static_cast<double>(all) *
+                 static_cast<double>(real.size(-1)) / rate_hz;
+    if (on_decoded) on_decoded(i, fake);
+    if (stages) all_codes.push_back(codes.permute({0, 3, 1, 2}).flatten(2));  // [groups, quantizers, frames]
+  }
+  if (stages) {
+    const at::Tensor chosen = at::cat(all_codes, 2).flatten(0, 1);
+    for (int64_t stage = 0; stage < chosen.size(0); ++stage) {
+      const CodeUse use = code_use(chosen[stage], codec->quantizer->codebook_size());
+      stages->push_back({use.perplexity.item<double>(), use.share.item<double>()});
+    }
+  }
+  return sums.mean(recordings.size());
+}
+
+RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, int bits_per_second) {
+  EvalSums sums;
+  sums.point.name = fmt::format("Opus {}", bits_per_second / 1000);
+  sums.point.opus = true;
+  for (const EvalRecording& recording : recordings) {
+    const at::Tensor real = recording.wave.contiguous();
+    OpusResult result =
+        through_opus({real.data_ptr<float>(), static_cast<size_t>(real.numel())}, rate_hz, bits_per_second);
+    const at::Tensor fake = at::from_blob(result.samples.data(), real.sizes(), at::kFloat);
+    sums.encode += result.encode_seconds;
+    sums.decode += result.decode_seconds;
+    sums.bits += result.bits_per_second * static_cast<double>(real.size(-1)) / rate_hz;
+    sums.add(real, fake, rate_hz);
+  }
+  return sums.mean(recordings.size());
+}
+
+CodecEval eval_codec_beside_opus(SoundStream& codec, const std::vector<EvalRecording>& recordings,
+                                 const OnDecoded& on_decoded, const OnEval& on_step) {
+  require(!recordings.empty(), "[codec eval] there are no recordings");
+  CodecEval eval;
+  const auto counts = quantizer_counts(codec->config().quantizer.quantizers);
+  constexpr int kOpusRates[] = {6000, 12000, 24000};
+  const auto steps = static_cast<int64_t>(counts.size() + std::size(kOpusRates));
+  const auto step = [&](const std::string& what) {
+    if (on_step) on_step(what, static_cast<int64_t>(eval.points.size()), steps);
+  };
+  for (const int64_t count : counts) {
+    step(fmt::format("{} quantizers", count));
+    const bool last = count == counts.back();
+    eval.points.push_back(
+        eval_codec(codec, recordings, count, last ? on_decoded : OnDecoded{}, last ? &eval.stages : nullptr));
+  }
+  for (const int rate : kOpusRates) {
+    step(fmt::format("Opus {}", rate / 1000));
+    eval.points.push_back(eval_opus(recordings, static_cast<int>(codec->config().sample_rate_hz), rate));
+  }
+  step("done");
+  return eval;
+}
+
+Image rate_quality_plot(const CodecEval& eval, Figure figure) {
+  const auto value = [figure](const RatePoint& point) {
+    switch (figure) {
+      case Figure::mel_distance:
+        return point.mel_distance;
+      case Figure::stft_distance:
+        return point.stft_distance;
+      case Figure::si_sdr:
+        return point.si_sdr;
+    }
+    return 0.0;
+  };
+  const char* label = figure == Figure::mel_distance    ? "mel distance (lower is better)"
+                      : figure == Figure::stft_distance ? "STFT distance (lower is better)"
+                                                        : "SI-SDR in dB (higher is better)";
+  Series codec{"this codec", {}, {}, true, true, {}}, opus{"Opus", {}, {}, true, true, {}};
+  for (const RatePoint& point : eval.points) {
+    Series& series = point.opus ? opus : codec;
+    series.x.push_back(point.bits_per_second / 1000);
+    series.y.push_back(value(point));
+    series.labels.push_back(point.name.substr(0, point.opus ? std::string::npos : point.name.find(' ')));
+  }
+  PlotStyle style;
+  style.title = "quality over bitrate";
+  style.x_label = "kbit/s";
+  style.y_label = label;
+  style.log_x = true;
+  return plot(style, {codec, opus});
+}
+
+}  // namespace melete

@@ -1,0 +1,37 @@
+// Published weights of frozen models, made ready to be stored as a file of ours. Library side of `melete
+// import`.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "run/frozen_file.h"
+#include "pretrained/encodec.h"
+#include "pretrained/hubert.h"
+#include "pretrained/kmeans_tokenizer.h"
+#include "roles/semantic_tokenizer.h"
+#include "pretrained/t5.h"
+#include "pretrained/vq_wav2vec.h"
+
+namespace melete {
+
+// The models themselves, from files as they are downloaded.
+Hubert import_hubert(const std::string& path, int64_t layers = 0);  // the lowest so many; 0: all
+Encodec import_encodec(const std::string& path, double kbit_per_second = 6);
+std::unique_ptr<T5TextEncoder> import_t5(const std::string& path, const std::string& sentencepiece_path,
+                                         int64_t max_tokens = 256);
+std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path);
+
+// Each as what is stored, and back. `where` goes into messages.
+FrozenModel frozen(const Hubert& model);
+FrozenModel frozen(const Encodec& model);
+FrozenModel frozen(const T5TextEncoder& encoder);
+FrozenModel frozen(const KmeansTokenizer& tokenizer);
+FrozenModel frozen(const VqWav2VecTokenizer& tokenizer);
+Hubert hubert_of(const FrozenModel& stored, const std::string& where);
+Encodec encodec_of(const FrozenModel& stored, const std::string& where);
+std::unique_ptr<T5TextEncoder> text_encoder_of(const FrozenModel& stored, const std::string& where);
+std::unique_ptr<SemanticTokenizer> semantic_tokenizer_of(const FrozenModel& stored, const std::string& where);
+
+}  // namespace melete

@@ -1,0 +1,129 @@
+#include "pretrained/kmeans_tokenizer.h"
+
+#include <fmt/ranges.h>
+
+#include "core/base/error.h"
+#include "nn/frozen.h"
+
+namespace melete {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The tensors below a prefix, without it.
+TensorMap below(const TensorMap& tensors, const std::string& prefix) {
+  TensorMap result;
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(prefix)) result.emplace(name.substr(prefix.size()), tensor);
+  return result;
+}
+
+}  // namespace
+
+at::Tensor MfccFeatures::frames_of(const at::Tensor& audio) const {
+  const FrozenScope frozen(audio);
+  return mfcc_(audio);
+}
+
+Json MfccFeatures::config() const {
+  MfccConfig config = mfcc_.config();
+  return {{"kind", "mfcc"}, {"mfcc", schema_of(config).json()}};
+}
+
+HubertFeatures::HubertFeatures(Hubert model, int64_t layer) : model_(std::move(model)), layer_(layer) {
+  require(layer >= 1 && layer <= model_->config().layers,
+          "[hubert] this model has layers 1 .. {}, layer {} was asked for", model_->config().layers, layer);
+  freeze(*model_);
+}
+
+at::Tensor HubertFeatures::frames_of(const at::Tensor& audio) const {
+  const FrozenScope frozen(audio);
+  return model_->hidden_state(audio, layer_);
+}
+
+Json HubertFeatures::config() const {
+  HubertConfig config = model_->config();
+  config.layers = layer_;
+  return {{"kind", "hubert"}, {"hubert", schema_of(config).json()}};
+}
+
+TensorMap HubertFeatures::tensors() const {
+  TensorMap result;
+  for (const auto& [name, tensor] : tensors_of(*model_)) {
+    if (name.starts_with("layers.") && std::stoll(name.substr(7)) >= layer_) continue;
+    result.emplace(name, tensor);
+  }
+  return result;
+}
+
+at::Tensor nearest_centroid(const at::Tensor& x, const at::Tensor& centroids) {
+  // |x - c|^2 without |x|^2, which is the same for every centroid.
+  return (centroids.square().sum(1) - 2 * at::matmul(x, centroids.t())).argmin(-1);
+}
+
+KmeansTokenizer::KmeansTokenizer(std::unique_ptr<FrameFeatures> features, Centroids centroids)
+    : features_(std::move(features)), centroids_(std::move(centroids)) {
+  const at::Tensor& vectors = centroids_.vectors;
+  require(vectors.defined() && vectors.dim() == 2 && vectors.size(1) == features_->dim(),
+          "[semantic tokenizer] expected centroids [clusters, {}] for {} features, got [{}]",
+          features_->dim(), features_->kind(),
+          vectors.defined() ? fmt::format("{}", fmt::join(vectors.sizes(), ", ")) : std::string());
+  require(centroids_.mean.defined() == centroids_.scale.defined(),
+          "[semantic tokenizer] mean and scale belong together");
+  centroids_.vectors = vectors.detach().to(at::kFloat).contiguous();
+  identity_ = identity_of("semantic-tokenizer", config(), tensors());
+}
+
+at::Tensor KmeansTokenizer::tokenize(const at::Tensor& audio) const {
+  require(audio.dim() == 2, "[semantic tokenizer] expected audio [batch, samples], got {} dimensions",
+          audio.dim());
+  const FrozenScope frozen(audio);
+  at::Tensor x = features_->frames_of(audio);
+  if (centroids_.mean.defined()) x = (x - centroids_.mean) * centroids_.scale;
+  return nearest_centroid(x, centroids_.vectors);
+}
+
+Json KmeansTokenizer::config() const {
+  return {{"kind", "kmeans"}, {"features", features_->config()}};
+}
+
+TensorMap KmeansTokenizer::tensors() const {
+  TensorMap result{{"centroids", centroids_.vectors}};
+  if (centroids_.mean.defined()) {
+    result.emplace("mean", centroids_.mean);
+    result.emplace("scale", centroids_.scale);
+  }
+  for (const auto& [name, tensor] : features_->tensors()) result.emplace("features." + name, tensor);
+  return result;
+}
+
+std::unique_ptr<FrameFeatures> make_features(const Json& config, const TensorMap& tensors,
+                                             const std::string& where) {
+  const std::string kind = config.value("kind", "");
+  if (kind == "mfcc") {
+    MfccConfig mfcc;
+    schema_of(mfcc).apply(config.at("mfcc"));
+    return std::make_unique<MfccFeatures>(mfcc);
+  }
+  require(kind == "hubert", "[{}] expected features `mfcc` or `hubert`, got `{}`", where, kind);
+  HubertConfig hubert;
+  schema_of(hubert).apply(config.at("hubert"));
+  Hubert model(hubert);
+  load_tensors(*model, tensors, where);
+  return std::make_unique<HubertFeatures>(std::move(model), hubert.layers);
+}
+
+std::unique_ptr<KmeansTokenizer> make_kmeans_tokenizer(const Json& config, const TensorMap& tensors,
+                                                       const std::string& where) {
+  auto features = make_features(config.at("features"), below(tensors, "features."), where);
+  const auto tensor = [&](const char* name) {
+    const auto found = tensors.find(name);
+    return found == tensors.end() ? at::Tensor() : found->second.clone();
+  };
+  require(tensors.count("centroids") == 1, "[{}] has no `centroids`", where);
+  return std::make_unique<KmeansTokenizer>(std::move(features),
+                                           Centroids{tensor("centroids"), tensor("mean"), tensor("scale")});
+}
+
+}  // namespace melete

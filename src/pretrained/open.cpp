@@ -1,0 +1,15 @@
+// Roles that only frozen models have.
+#include "pretrained/import.h"
+#include "roles/open.h"
+
+namespace melete {
+
+std::unique_ptr<SemanticTokenizer> open_semantic_tokenizer(const std::string& path) {
+  return semantic_tokenizer_of(load_frozen(path), path);
+}
+
+std::unique_ptr<TextEncoder> open_text_encoder(const std::string& path) {
+  return text_encoder_of(load_frozen(path), path);
+}
+
+}  // namespace melete

@@ -1,0 +1,27 @@
+// From a file or a run folder to a model behind its role; the file alone is enough. A file of another kind is
+// refused with what it is. Declared here, so that every room can ask; which kinds there are, pretrained/open.cpp and
+// systems/open.cpp know.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "roles/audio_features.h"
+#include "roles/codec.h"
+#include "roles/joint_embedding.h"
+#include "roles/semantic_tokenizer.h"
+#include "roles/text_encoder.h"
+
+namespace melete {
+
+// What `melete train kmeans` and `melete import hubert | vq-wav2vec` write.
+std::unique_ptr<SemanticTokenizer> open_semantic_tokenizer(const std::string& path);
+// What `melete import t5` writes.
+std::unique_ptr<TextEncoder> open_text_encoder(const std::string& path);
+// A run or checkpoint of a codec that was trained here, or what `melete import encodec` writes.
+std::unique_ptr<Codec> open_codec(const std::string& run_or_checkpoint);
+// A codec's latents, mel frames with a vocoder.
+std::unique_ptr<AudioFeatures> open_audio_features(const std::string& run_or_checkpoint);
+std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& run_or_checkpoint);
+
+}  // namespace melete

@@ -1,0 +1,144 @@
+// AudioLM's transformers as audiolm-pytorch's trainers save them.
+#include <algorithm>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "train/exporter.h"
+#include "systems/audiolm/foreign_files.h"
+
+namespace melete {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Constructor arguments as a person would write them in Python.
+std::string in_python(const Json& arguments) {
+  std::string text;
+  for (const auto& [name, value] : arguments.items()) {
+    const std::string python = value.is_boolean() ? (value.get<bool>() ? "True" : "False") : value.dump();
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, python);
+  }
+  return text;
+}
+
+class StageExporter final : public Exporter {
+ public:
+  StageExporter(const Checkpoint& checkpoint, const std::string& path) : Exporter(checkpoint, path) {
+    const std::string task = checkpoint.meta.value("task", "");
+    if (task == "semantic")
+      build<SemanticTransformer, SemanticConfig>("SemanticTransformer");
+    else if (task == "coarse")
+      build<CoarseTransformer, CoarseConfig>("CoarseTransformer");
+    else
+      fine_ = build<FineTransformer, FineConfig>("FineTransformer");
+    for (const auto& pair : audiolm_pytorch::stage_pairs(*model_)) ours_[pair.theirs] = pair.ours;
+  }
+
+ protected:
+  std::vector<std::string> names() override { return tensor_names(*model_); }
+
+  Json weights_tree(ExportFor) override {
+    return {{"model", state_dict([&](const std::string& ours) { return wanted(ours); })},
+            {"version", release(audiolm_pytorch::kRelease)}};
+  }
+
+  Json training_tree() override {
+    return {{"model", state_dict([&](const std::string& ours) { return stored("model." + ours); })},
+            {"optim", optimiser()},
+            {"version", release(audiolm_pytorch::kRelease)}};
+  }
+
+ private:
+  template <class Model, class Config>
+  Config build(const std::string& name) {
+    Config config;
+    schema_of(config).apply(checkpoint_.meta.at("config").at("model"));
+    take_pieces(config.stage.text, checkpoint_.tensors, "model.text_encoder.pieces", path_);
+    model_ = Model(config).ptr();
+    arguments_ = fmt::format("{}({})", name, in_python(audiolm_pytorch::stage_arguments(config)));
+    return config;
+  }
+
+  template <class Weight>
+  Json state_dict(Weight weight) {
+    std::vector<std::string> names;
+    for (const auto& [theirs, tensor] : audiolm_pytorch::stage_state_dict(*model_)) names.push_back(theirs);
+    audiolm_pytorch::sort_as_theirs(names);
+    const TensorMap zeros = audiolm_pytorch::stage_state_dict(*model_);
+    Json entries = Json::array();
+    for (const std::string& theirs : names)
+      entries.push_back({theirs, reference("model." + theirs, audiolm_pytorch::is_norm_shift(theirs)
+                                                                  ? zeros.at(theirs)
+                                                                  : weight(ours_.at(theirs)))});
+    note("audiolm-pytorch builds this model with " + arguments_);
+    if (!static_cast<StageImpl&>(*model_).text_encoder.is_empty())
+      note(
+          "its own text encoder stays behind: audiolm-pytorch takes embeddings made by T5 or given as "
+          "text_embeds");
+    if (fine_ && !fine_->positions_from_longest)
+      note(
+          "trained with model.positions_from_longest = false: audiolm-pytorch counts positions otherwise "
+          "(docs/differences.md) and may sound worse with these weights");
+    return {{"$ordered", entries}};
+  }
+
+  // The state of torch.optim.Adam (or AdamW) over the model's parameters.
+  Json optimiser() {
+    const Json& settings = checkpoint_.meta.at("config").at("task").at("optimiser");
+    const double decay = settings.at("weight_decay").get<double>();
+    std::vector<std::string> order;
+    for (const auto& [theirs, ours] : ours_) order.push_back(theirs);
+    audiolm_pytorch::sort_as_theirs(order);
+    size_t matrices = order.size();
+    if (decay > 0)  // two groups there: matrices, and the rest, which does not decay
+      matrices =
+          static_cast<size_t>(std::stable_partition(order.begin(), order.end(),
+                                                    [&](const std::string& name) {
+                                                      return stored("model." + ours_.at(name)).dim() >= 2;
+                                                    }) -
+                              order.begin());
+    Json state = Json::array();
+    for (size_t i = 0; i < order.size(); ++i) {
+      const std::string key = "optimiser.transformer." + ours_.at(order[i]);
+      if (!checkpoint_.tensors.count(key + ".first")) continue;  // never had a gradient
+      const std::string place = fmt::format("optim.state.{}.", i);
+      state.push_back({i,
+                       {{"step", reference(place + "step", stored(key + ".step").to(at::kFloat))},
+                        {"exp_avg", reference(place + "exp_avg", stored(key + ".first"))},
+                        {"exp_avg_sq", reference(place + "exp_avg_sq", stored(key + ".second"))}}});
+    }
+    require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
+    const auto group = [&](size_t from, size_t to, double weight_decay) {
+      Json params = Json::array();
+      for (size_t i = from; i < to; ++i) params.push_back(i);
+      return Json{{"lr", settings.at("learning_rate")},
+                  {"betas", {{"$tuple", {settings.at("beta1"), settings.at("beta2")}}}},
+                  {"eps", settings.at("eps")},
+                  {"weight_decay", weight_decay == 0 ? Json(0) : Json(weight_decay)},
+                  {"amsgrad", false},
+                  {"maximize", false},
+                  {"foreach", nullptr},
+                  {"capturable", false},
+                  {"differentiable", false},
+                  {"fused", false},
+                  {"params", params}};
+    };
+    Json groups = Json::array({group(0, matrices, decay)});
+    if (matrices < order.size()) groups.push_back(group(matrices, order.size(), 0));
+    return {{"state", {{"$dict", state}}}, {"param_groups", groups}};
+  }
+
+  std::shared_ptr<torch::nn::Module> model_;
+  std::string arguments_;
+  std::optional<FineConfig> fine_;
+  std::map<std::string, std::string> ours_;  // our name of a parameter by theirs
+};
+
+}  // namespace
+
+std::unique_ptr<Exporter> make_stage_exporter(const Checkpoint& checkpoint, const std::string& path) {
+  return std::make_unique<StageExporter>(checkpoint, path);
+}
+
+}  // namespace melete

@@ -1,0 +1,113 @@
+#include "systems/audiolm/load.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "roles/open.h"
+#include "run/run_folder.h"
+
+namespace melete {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+FoundCheckpoint open_stage(const std::string& path, const std::string& task) {
+  require(!path.empty(), "[audiolm] no {} model given; use --{} RUN or --from FOLDER", task, task);
+  return open_checkpoint(path, "audiolm", task);
+}
+
+void require_same(const std::string& what, const FoundCheckpoint& run, const std::string& trained_with,
+                  const std::string& loaded) {
+  // A stage that was imported does not say; sizes are checked all the same.
+  require(trained_with.empty() || trained_with == loaded,
+          "[audiolm] {} was trained with {} {}, the one given is {}", run.path, what, trained_with, loaded);
+}
+
+// What a file or run folder is, from its metadata alone; empty when it is nothing of ours.
+std::string kind_of(const fs::path& path) {
+  try {
+    if (fs::is_directory(path)) {
+      for (const CheckpointEntry& entry : list_checkpoints(path.string()))
+        if (entry.problem.empty()) return read_checkpoint_meta(entry.path).value("task", "");
+      return "";
+    }
+    if (path.extension() != ".safetensors") return "";
+    return read_checkpoint_meta(path.string()).value("task", "");
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+void find_parts(const std::string& folder, AudioLmPaths& paths) {
+  require(fs::is_directory(folder), "[audiolm] {} is not a folder of runs", folder);
+  struct Part {
+    std::vector<std::string> tasks;  // that its checkpoints say
+    const char* flag;
+    std::string& path;
+    bool given;
+  };
+  const auto part = [](std::vector<std::string> tasks, const char* flag, std::string& path) {
+    return Part{std::move(tasks), flag, path, !path.empty()};
+  };
+  std::vector<Part> parts = {part({"semantic"}, "semantic", paths.semantic),
+                             part({"coarse"}, "coarse", paths.coarse),
+                             part({"fine"}, "fine", paths.fine),
+                             part({"semantic-tokenizer"}, "tokenizer", paths.tokenizer),
+                             part({"soundstream", "encodec"}, "codec", paths.codec),
+                             part({"t5"}, "text-encoder", paths.text)};
+  std::vector<fs::path> places;
+  for (const auto& entry : fs::directory_iterator(folder)) places.push_back(entry.path());
+  std::sort(places.begin(), places.end());
+  for (const fs::path& place : places) {
+    const std::string kind = kind_of(place);
+    for (Part& wanted : parts) {
+      if (wanted.given || std::find(wanted.tasks.begin(), wanted.tasks.end(), kind) == wanted.tasks.end())
+        continue;
+      require(wanted.path.empty(), "[audiolm] {} has two parts of one kind, {} and {}; say which with --{}",
+              folder, wanted.path, place.string(), wanted.flag);
+      wanted.path = place.string();
+    }
+  }
+}
+
+AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights) {
+  const FoundCheckpoint semantic = open_stage(paths.semantic, "semantic");
+  const FoundCheckpoint coarse = open_stage(paths.coarse, "coarse");
+  AudioLm model;
+  model.semantic = build_stage<SemanticTransformer, SemanticConfig>(semantic, weights);
+  model.coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse, weights);
+
+  const std::string tokenizer =
+      paths.tokenizer.empty() ? setting_of(semantic, "semantic_from") : paths.tokenizer;
+  require(!tokenizer.empty(), "[audiolm] {} does not say where its tokenizer is; give --tokenizer FILE",
+          semantic.path);
+  model.tokenizer = open_semantic_tokenizer(tokenizer);
+  const std::string codec = paths.codec.empty() ? setting_of(coarse, "codec_from") : paths.codec;
+  require(!codec.empty(), "[audiolm] {} does not say where its codec is; give --codec RUN", coarse.path);
+  model.codec = open_codec(codec);
+  require_same("tokenizer", semantic, setting_of(semantic, "semantic_identity"), model.tokenizer->identity());
+  require_same("tokenizer", coarse, setting_of(coarse, "semantic_identity"), model.tokenizer->identity());
+  require_same("codec", coarse, setting_of(coarse, "codec_identity"), model.codec->identity());
+  if (!paths.fine.empty()) {
+    const FoundCheckpoint fine = open_stage(paths.fine, "fine");
+    model.fine = build_stage<FineTransformer, FineConfig>(fine, weights);
+    require_same("codec", fine, setting_of(fine, "codec_identity"), model.codec->identity());
+  }
+  if (model.needs_text_encoder()) {
+    const std::string text = paths.text.empty() ? setting_of(semantic, "text_from") : paths.text;
+    require(!text.empty(), "[audiolm] these models are conditioned on text; give --text-encoder FILE");
+    model.text_encoder = open_text_encoder(text);
+    if (model.semantic->stage().conditioned() && !model.semantic->stage().text.enabled())
+      require_same("text encoder", semantic, setting_of(semantic, "text_identity"),
+                   model.text_encoder->identity());
+  }
+  model.check();
+  return model;
+}
+
+}  // namespace melete

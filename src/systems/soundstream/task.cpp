@@ -1,0 +1,132 @@
+#include "systems/soundstream/task.h"
+
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include "data/batch.h"
+#include "losses/quality.h"
+#include "run/sample_writer.h"
+
+namespace melete {
+
+namespace {
+
+constexpr int64_t kSamplesShown = 4;
+
+// Mean over the stages that were in use. codes [groups, batch, frames, quantizers]
+void add_code_use(NamedTensors& named, const at::Tensor& codes, int64_t codebook_size) {
+  std::vector<at::Tensor> perplexities, shares;
+  for (int64_t group = 0; group < codes.size(0); ++group)
+    for (int64_t stage = 0; stage < codes.size(3); ++stage) {
+      const at::Tensor chosen = codes[group].select(-1, stage);
+      if (stage > 0 && chosen[0][0].item<int64_t>() < 0) continue;
+      const CodeUse use = code_use(chosen, codebook_size);
+      perplexities.push_back(use.perplexity);
+      shares.push_back(use.share);
+    }
+  named.emplace_back("perplexity", at::stack(perplexities).mean());
+  named.emplace_back("code_use", at::stack(shares).mean());
+}
+
+}  // namespace
+
+SoundStreamTaskConfig::SoundStreamTaskConfig() {
+  generator.schedule.warmup_steps = 1000;
+  generator.clip_norm = 0.5;
+  discriminator.schedule.warmup_steps = 1000;
+}
+
+void describe(Schema& s, SoundStreamTaskConfig& c) {
+  s.section("model", c.model, "what is trained");
+  s.section("generator", c.generator, "encoder, quantizer and decoder");
+  s.section("discriminator", c.discriminator, "all discriminators");
+  s.option("gradient_penalty_every", c.gradient_penalty_every, "0: never").at_least(0).unit("steps");
+  s.option("own_discriminator_batches", c.own_discriminator_batches,
+           "discriminators train on batches of their own, as in audiolm-pytorch");
+}
+
+SoundStreamTask::SoundStreamTask(const SoundStreamTaskConfig& config, nlohmann::ordered_json whole_config)
+    : config_(config), whole_config_(std::move(whole_config)), gan_(config.model) {}
+
+std::vector<Phase> SoundStreamTask::phases() {
+  auto& discriminators = *gan_->discriminators;
+  Phase generator = make_phase("generator", config_.generator);
+  generator.groups = {{"codec", parameters_of(*gan_->codec, "codec.")}};
+  generator.loss = [this](const Batch& batch, const StepContext& context) {
+    return generator_losses(batch, context);
+  };
+
+  Phase discriminator = make_phase("discriminator", config_.discriminator);
+  discriminator.groups = {{"scales", parameters_of(*discriminators.scales, "discriminators.scales.")},
+                          {"stft", parameters_of(*discriminators.stft, "discriminators.stft.")}};
+  discriminator.new_batches = config_.own_discriminator_batches;
+  discriminator.loss = [this](const Batch& batch, const StepContext& context) {
+    return discriminator_losses(batch, context);
+  };
+  // audiolm-pytorch clips its generator by a norm that covers the discriminators, stale gradients included.
+  if (config_.model.codec.as_audiolm_pytorch) generator.also_in_norm = discriminators.parameters();
+  return {generator, discriminator};
+}
+
+Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& context) {
+  Contest* contest = nullptr;
+  if (!config_.own_discriminator_batches) {
+    // Only the newest contest keeps its judgements, so that accumulation does not hold many graphs at once.
+    for (Contest& older : contests_) older.forget_judgements();
+    contests_.resize(static_cast<size_t>(context.micro_batch));
+    contest = &contests_.emplace_back();
+  }
+  const auto result = gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest);
+  Losses losses{result.total, result.named};
+  add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
+  return losses;
+}
+
+Losses SoundStreamTask::discriminator_losses(const Batch& batch, const StepContext& context) {
+  const int64_t every = config_.gradient_penalty_every;
+  const bool penalty = every > 0 && context.step % every == 0;
+  // audiolm-pytorch moves its codebooks here a second time.
+  const bool update = config_.model.codec.as_audiolm_pytorch;
+  const Contest contest = config_.own_discriminator_batches
+                              ? gan_->new_contest(batch["wave"], context.draws, update)
+                              : std::exchange(contests_.at(static_cast<size_t>(context.micro_batch)), {});
+  Losses losses;
+  for (const auto& [name, value] : gan_->discriminators->losses(contest, penalty)) {
+    losses.total = losses.total.defined() ? losses.total + value : value;
+    losses.named.emplace_back(name, value.detach());
+  }
+  return losses;
+}
+
+Losses SoundStreamTask::validate(const Batch& batch, const StepContext& context) {
+  const auto result = gan_->generator_losses(batch["wave"], context.draws);
+  const at::Tensor real = gan_->codec->prepare(batch["wave"]).flatten(0, 1);
+  const at::Tensor fake = result.output.wave.to(at::kFloat).flatten(0, 1);
+  Losses losses{result.total, {{"loss", result.total}}};
+  for (const auto& [name, value] : result.named)
+    if (name != "commitment") losses.named.emplace_back(name, value);
+  losses.named.emplace_back("mel_distance", mel_distance(real, fake, gan_->codec->config().sample_rate_hz));
+  losses.named.emplace_back("si_sdr", si_sdr(real, fake));
+  add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
+  return losses;
+}
+
+void SoundStreamTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
+  const at::Tensor real = gan_->codec->prepare(batch["wave"]);
+  const at::Tensor fake = gan_->codec->forward(real).wave.to(at::kFloat);
+  const int rate_hz = static_cast<int>(gan_->codec->config().sample_rate_hz);
+  for (int64_t i = 0; i < std::min(kSamplesShown, real.size(0)); ++i) {
+    const std::string name = sample_name(batch, i);
+    if (label == "online") writer.audio(name + "_original", real[i], rate_hz);
+    writer.audio(name + "_" + label, fake[i], rate_hz);
+    writer.spectrogram_pair(name + "_" + label, real[i], fake[i], rate_hz);
+  }
+}
+
+bool SoundStreamTask::averaged(const std::string& name) const {
+  return name.starts_with("codec.") || config_.model.codec.as_audiolm_pytorch;
+}
+
+}  // namespace melete

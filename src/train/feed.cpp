@@ -1,0 +1,144 @@
+#include "train/feed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/human.h"
+#include "core/base/random.h"
+#include "dist/group.h"
+#include "run/reporter.h"
+
+namespace melete {
+
+namespace {
+
+constexpr size_t kSkippedNamed = 10;  // of a folder with many, the rest is only counted
+
+// Every rank must train on the same items, whatever machine it is on.
+void check_same_data(Group& group, const std::string& role, std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  uint64_t key = 0;
+  for (const std::string& name : names) key = random_key(key, name);
+  group.require_same(role + " data", fmt::format("{} items, list {:016x}", names.size(), key));
+}
+
+std::vector<ManifestEntry> find_recordings(const std::string& from, Reporter& reporter) {
+  std::vector<SkippedFile> skipped;
+  auto entries = load_entries(from, &skipped);
+  for (size_t i = 0; i < std::min(skipped.size(), kSkippedNamed); ++i)
+    reporter.warning(fmt::format("skipped {}: {}", skipped[i].path, skipped[i].reason));
+  if (!skipped.empty())
+    reporter.warning(
+        fmt::format("{} of {} recordings in {} cannot be used; `melete data check {}` lists them",
+                    skipped.size(), skipped.size() + entries.size(), from, from));
+  return entries;
+}
+
+Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig& config, Reporter& reporter) {
+  Collection result;
+  if (entries.empty()) return result;
+  double seconds = 0;
+  for (const ManifestEntry& entry : entries) {
+    seconds += entry.duration_seconds;
+    result.names.push_back(entry.path);
+  }
+  result.description = fmt::format("{} files, {}", entries.size(), human_seconds(seconds));
+  result.items = std::make_shared<AudioDataset>(
+      std::move(entries), config, [&reporter](const std::string& path, const std::string& message) {
+        reporter.warning(fmt::format("skipped {}: {}", path, message));
+      });
+  return result;
+}
+
+Collection tokens(std::vector<Item> items, const TokenColumns& columns, double segment_seconds) {
+  Collection result;
+  if (items.empty()) return result;
+  for (const Item& item : items) result.names.push_back(item.words.at("path"));
+  result.description = fmt::format("tokens of {} recordings", items.size());
+  result.items = std::make_shared<TokenDataset>(std::move(items), columns, segment_seconds);
+  return result;
+}
+
+// Samples of a segment mean nothing to tokens until it is known what they were made from.
+double token_segment_seconds(const RecordingsConfig& data, const TokenColumns& columns, const std::string& folder) {
+  if (data.segment_seconds > 0 || data.segment_samples == 0) return data.segment_seconds;
+  int64_t highest = 0;
+  for (const TokenColumn& column : columns.list) highest = std::max(highest, column.rate_hz);
+  require(highest > 0,
+          "[data.segment_samples] {} does not say what rate its tokens were made at; give data.segment_seconds",
+          folder);
+  return static_cast<double>(data.segment_samples) / static_cast<double>(highest);
+}
+
+}  // namespace
+
+Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection training, Collection validation,
+               const OpenRequest& request) {
+  Group& group = request.group;
+  check_same_data(group, "training", training.names);
+  check_same_data(group, "validation", validation.names);
+  require(training.items != nullptr, "[data] nothing to train on in {}", recipe.data_from);
+  Feed feed;
+  feed.description = {"training: " + training.description, "validation: " + validation.description};
+  if (validation.items == nullptr) {
+    validation.items = training.items;
+    feed.description.back() = "validation: on the training data, since nothing is held out";
+  }
+  BatchShare share;
+  share.batch_size = recipe.batch_size;
+  feed.validation = std::make_unique<BatchLoader>(validation.items, loader, request.seed, share);
+  share.rank = static_cast<int>(group.rank());
+  share.rank_count = static_cast<int>(group.size());
+  share.split = recipe.train.dist.split_batches && !group.alone();
+  feed.training = std::make_unique<BatchLoader>(training.items, loader, request.seed, share);
+  return feed;
+}
+
+Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request) {
+  require(!is_token_folder(recipe.data_from),
+          "[data] {} is a folder of tokens, and `{}` trains on recordings; give the recordings themselves",
+          recipe.data_from, recipe.name());
+  auto entries = find_recordings(recipe.data_from, request.reporter);
+  Split parts;
+  if (!recipe.valid_from.empty()) {
+    parts.train = std::move(entries);
+    parts.valid = find_recordings(recipe.valid_from, request.reporter);
+  } else {
+    parts = split(entries, recipe.data.valid_fraction, static_cast<uint64_t>(recipe.data.split_seed));
+  }
+  return make_feed(recipe, recipe.data, recordings(std::move(parts.train), recipe.data, request.reporter),
+                   recordings(std::move(parts.valid), recipe.data, request.reporter), request);
+}
+
+Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request) {
+  const TokenColumns columns = read_token_columns(recipe.data_from);
+  check(columns, recipe.data_from);
+  TokenSplit parts;
+  if (recipe.valid_from.empty()) {
+    parts = split_tokens(read_token_items(recipe.data_from), recipe.data.valid_fraction,
+                         static_cast<uint64_t>(recipe.data.split_seed));
+  } else {
+    require(is_token_folder(recipe.valid_from), "[valid_from] expected a folder of tokens like data_from, got {}",
+            recipe.valid_from);
+    const TokenColumns valid = read_token_columns(recipe.valid_from);
+    check(valid, recipe.valid_from);
+    for (const TokenColumn& column : columns.list)
+      require(valid.require_column(column.name, recipe.valid_from).identity == column.identity,
+              "[valid_from] the {} tokens of {} were made by another model than those of {}", column.name,
+              recipe.valid_from, recipe.data_from);
+    parts = {read_token_items(recipe.data_from), read_token_items(recipe.valid_from)};
+  }
+  const double seconds = token_segment_seconds(recipe.data, columns, recipe.data_from);
+  return make_feed(recipe, recipe.data, tokens(std::move(parts.train), columns, seconds),
+                   tokens(std::move(parts.valid), columns, seconds), request);
+}
+
+Feed mapped(Feed feed, const MappedBatches::Map& map) {
+  feed.training = std::make_unique<MappedBatches>(std::move(feed.training), map);
+  if (feed.validation) feed.validation = std::make_unique<MappedBatches>(std::move(feed.validation), map);
+  return feed;
+}
+
+}  // namespace melete
