@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/temporary_folder.h"
-#include "measure/codec_eval.h"
+#include "systems/soundstream/codec_eval.h"
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "core/base/random.h"

@@ -72,12 +72,11 @@ RecordingsConfig segments(int64_t samples, int64_t workers = 0) {
 
 void expect_equal(const Batch& a, const Batch& b) {
   EXPECT_EQ(a.number, b.number);
-  EXPECT_EQ(a.paths, b.paths);
-  EXPECT_EQ(a.texts, b.texts);
-  ASSERT_EQ(a.waves.size(), b.waves.size());
-  for (size_t rate = 0; rate < a.waves.size(); ++rate) {
-    EXPECT_TRUE(a.waves[rate].equal(b.waves[rate]));
-    EXPECT_TRUE(a.lengths[rate].equal(b.lengths[rate]));
+  EXPECT_EQ(a.words("path"), b.words("path"));
+  EXPECT_EQ(a.words("text"), b.words("text"));
+  for (size_t rate = 0; a.has(wave_column(rate)) || b.has(wave_column(rate)); ++rate) {
+    EXPECT_TRUE(a[wave_column(rate)].equal(b[wave_column(rate)]));
+    EXPECT_TRUE(a.lengths(wave_column(rate)).equal(b.lengths(wave_column(rate))));
   }
 }
 
@@ -123,15 +122,15 @@ TEST(Dataset, EqualsUpstreamSoundDataset) {
 
     // The order that the collated batches were made in is told in a note.
     const std::string note = json["notes"][2];
-    std::vector<AudioItem> ordered;
+    std::vector<Item> ordered;
     std::istringstream words(note.substr(note.find("order: ") + 7));
     for (std::string word; std::getline(words, word, ',');)
-      ordered.push_back(items.at(word.substr(word.find_first_not_of(' '))));
+      ordered.push_back(AudioItem(items.at(word.substr(word.find_first_not_of(' ')))).item());
     for (const bool pad : {true, false}) {
       const TensorBytes* expected =
           file.find(pad ? "out.collate_pad_to_longest" : "out.collate_curtail_to_shortest");
       ASSERT_NE(expected, nullptr);
-      const at::Tensor wave = collate(ordered, pad).wave();
+      const at::Tensor wave = collate(ordered, pad ? Pad::longest : Pad::curtail)["wave"];
       ASSERT_EQ(wave.sizes().vec(), expected->shape) << name;
       const at::Tensor values =
           at::from_blob(const_cast<std::byte*>(expected->bytes.data()), expected->shape, at::kFloat);
@@ -185,10 +184,10 @@ TEST(Dataset, ShortFilesArePaddedAndLengthsSaySo) {
 TEST(Dataset, DrawIsAFunctionOfSeedEpochAndIndex) {
   Recordings recordings;
   AudioDataset dataset(several(recordings, 4, 5000), segments(100));
-  const AudioItem one = dataset.draw(1, 2, 3), again = dataset.draw(1, 2, 3);
-  EXPECT_EQ(one.waves, again.waves);
-  EXPECT_NE(one.waves, dataset.draw(1, 3, 3).waves);
-  EXPECT_NE(one.waves, dataset.draw(2, 2, 3).waves);
+  const at::Tensor one = dataset.draw(1, 2, 3).find("wave")->values;
+  EXPECT_TRUE(one.equal(dataset.draw(1, 2, 3).find("wave")->values));
+  EXPECT_FALSE(one.equal(dataset.draw(1, 3, 3).find("wave")->values));
+  EXPECT_FALSE(one.equal(dataset.draw(2, 2, 3).find("wave")->values));
 }
 
 TEST(Dataset, BrokenFilesAreNamedOnceCountedAndReplaced) {
@@ -205,11 +204,11 @@ TEST(Dataset, BrokenFilesAreNamedOnceCountedAndReplaced) {
   });
   std::set<std::string> replacements;
   for (uint64_t epoch = 0; epoch < 20; ++epoch) {
-    const AudioItem item = dataset.draw(7, epoch, 8);
-    EXPECT_EQ(item.waves, dataset.draw(7, epoch, 8).waves);
-    EXPECT_NE(item.path, entries[8].path);
-    replacements.insert(item.path);
-    EXPECT_NE(dataset.draw(7, epoch, 9).path, entries[9].path);
+    const Item item = dataset.draw(7, epoch, 8);
+    EXPECT_TRUE(item.find("wave")->values.equal(dataset.draw(7, epoch, 8).find("wave")->values));
+    EXPECT_NE(item.words.at("path"), entries[8].path);
+    replacements.insert(item.words.at("path"));
+    EXPECT_NE(dataset.draw(7, epoch, 9).words.at("path"), entries[9].path);
   }
   EXPECT_GT(replacements.size(), 2u);
   EXPECT_EQ(named, (std::map<std::string, int>{{entries[8].path, 1}, {entries[9].path, 1}}));
@@ -294,14 +293,14 @@ TEST(Dataset, SplitIsDisjointCompleteAndKeepsToTheSeed) {
 TEST(Loader, EpochsAreCompleteAndDiffer) {
   Recordings recordings;
   const auto dataset = std::make_shared<AudioDataset>(several(recordings, 12), segments(100, 2));
-  BatchLoader loader(dataset, 3, 9);
+  BatchLoader loader(dataset, dataset->config(), 9, {3});
   EXPECT_EQ(loader.batches_per_epoch(), 4);
   std::vector<std::vector<std::string>> epochs(3);
   for (int64_t number = 0; number < 12; ++number) {
     const Batch batch = loader.batch(number);
     EXPECT_EQ(batch.number, number);
-    EXPECT_EQ(batch.wave().sizes(), at::IntArrayRef({3, 100}));
-    for (const std::string& path : batch.paths)
+    EXPECT_EQ(batch["wave"].sizes(), at::IntArrayRef({3, 100}));
+    for (const std::string& path : batch.words("path"))
       epochs[static_cast<size_t>(loader.epoch_of(number))].push_back(path);
   }
   for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 12u);
@@ -311,10 +310,10 @@ TEST(Loader, EpochsAreCompleteAndDiffer) {
 TEST(Loader, ASmallSetNeverStarves) {
   Recordings recordings;
   const auto dataset = std::make_shared<AudioDataset>(several(recordings, 2), segments(100, 1));
-  BatchLoader loader(dataset, 5, 1);
+  BatchLoader loader(dataset, dataset->config(), 1, {5});
   const Batch batch = loader.batch(3);
-  EXPECT_EQ(batch.wave().size(0), 5);
-  EXPECT_EQ(std::set<std::string>(batch.paths.begin(), batch.paths.end()).size(), 2u);
+  EXPECT_EQ(batch["wave"].size(0), 5);
+  EXPECT_EQ(std::set<std::string>(batch.words("path").begin(), batch.words("path").end()).size(), 2u);
 }
 
 TEST(Loader, WorkersDoNotChangeWhatComesOut) {
@@ -322,11 +321,11 @@ TEST(Loader, WorkersDoNotChangeWhatComesOut) {
   const std::vector<ManifestEntry> entries = several(recordings, 7, 300);
   RecordingsConfig config = segments(0);
   config.rates_hz = {16000, 8000};
-  BatchLoader alone(std::make_shared<AudioDataset>(entries, config), 3, 4);
+  BatchLoader alone(std::make_shared<AudioDataset>(entries, config), config, 4, {3});
   for (const int64_t workers : {1, 2, 5}) {
     config.workers = workers;
     config.prefetch = workers == 2 ? 1 : 6;
-    BatchLoader loader(std::make_shared<AudioDataset>(entries, config), 3, 4);
+    BatchLoader loader(std::make_shared<AudioDataset>(entries, config), config, 4, {3});
     for (int64_t number = 0; number < 12; ++number) expect_equal(loader.batch(number), alone.batch(number));
     EXPECT_GE(loader.wait_seconds(), 0.0);
   }
@@ -335,8 +334,8 @@ TEST(Loader, WorkersDoNotChangeWhatComesOut) {
 TEST(Loader, RestartsAtAnyNumber) {
   Recordings recordings;
   const std::vector<ManifestEntry> entries = several(recordings, 7);
-  BatchLoader alone(std::make_shared<AudioDataset>(entries, segments(100)), 2, 4);
-  BatchLoader loader(std::make_shared<AudioDataset>(entries, segments(100, 3)), 2, 4);
+  BatchLoader alone(std::make_shared<AudioDataset>(entries, segments(100)), segments(100), 4, {2});
+  BatchLoader loader(std::make_shared<AudioDataset>(entries, segments(100, 3)), segments(100, 3), 4, {2});
   for (const int64_t number : {0, 1, 2, 17, 18, 3, 3, 3, 4, 6, 5, 1000, 0, 2, 1})
     expect_equal(loader.batch(number), alone.batch(number));
   EXPECT_THROW(loader.batch(-1), Error);
@@ -345,24 +344,24 @@ TEST(Loader, RestartsAtAnyNumber) {
 TEST(Loader, RanksAreDisjointAndTogetherTheWholeBatch) {
   Recordings recordings;
   const auto dataset = std::make_shared<AudioDataset>(several(recordings, 12), segments(100, 1));
-  BatchLoader whole(dataset, 6, 3);
+  BatchLoader whole(dataset, dataset->config(), 3, {6});
   std::vector<std::unique_ptr<BatchLoader>> ranks;
-  for (int rank = 0; rank < 3; ++rank) ranks.push_back(std::make_unique<BatchLoader>(dataset, 2, 3, rank, 3));
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(std::make_unique<BatchLoader>(dataset, dataset->config(), 3, BatchShare{2, rank, 3}));
   for (int64_t number = 0; number < 5; ++number) {
     std::vector<at::Tensor> parts;
     std::vector<std::string> paths;
     for (const auto& rank : ranks) {
       const Batch part = rank->batch(number);
-      parts.push_back(part.wave());
-      paths.insert(paths.end(), part.paths.begin(), part.paths.end());
+      parts.push_back(part["wave"]);
+      paths.insert(paths.end(), part.words("path").begin(), part.words("path").end());
     }
     const Batch all = whole.batch(number);
-    EXPECT_TRUE(at::cat(parts).equal(all.wave()));
-    EXPECT_EQ(paths, all.paths);
+    EXPECT_TRUE(at::cat(parts).equal(all["wave"]));
+    EXPECT_EQ(paths, all.words("path"));
     EXPECT_EQ(std::set<std::string>(paths.begin(), paths.end()).size(), 6u);
   }
-  EXPECT_THROW(BatchLoader(dataset, 2, 3, 3, 3), Error);
-  EXPECT_THROW(BatchLoader(dataset, 0, 3), Error);
+  EXPECT_THROW(BatchLoader(dataset, dataset->config(), 3, {2, 3, 3}), Error);
+  EXPECT_THROW(BatchLoader(dataset, dataset->config(), 3, {0}), Error);
 }
 
 TEST(Loader, PadsOrCurtails) {
@@ -370,18 +369,18 @@ TEST(Loader, PadsOrCurtails) {
   const std::vector<ManifestEntry> entries = {recordings.add("a.wav", 300, 16000),
                                               recordings.add("b.wav", 200, 16000)};
   RecordingsConfig config = segments(0);
-  BatchLoader padded(std::make_shared<AudioDataset>(entries, config), 2, 1);
+  BatchLoader padded(std::make_shared<AudioDataset>(entries, config), config, 1, {2});
   const Batch longest = padded.batch(0);
-  EXPECT_EQ(longest.wave().sizes(), at::IntArrayRef({2, 300}));
-  const int64_t short_row = longest.lengths[0][0].item<int64_t>() == 200 ? 0 : 1;
-  EXPECT_EQ(longest.lengths[0].sum().item<int64_t>(), 500);
-  EXPECT_EQ(longest.wave()[short_row].slice(0, 200).abs().sum().item<double>(), 0.0);
+  EXPECT_EQ(longest["wave"].sizes(), at::IntArrayRef({2, 300}));
+  const int64_t short_row = longest.lengths("wave")[0].item<int64_t>() == 200 ? 0 : 1;
+  EXPECT_EQ(longest.lengths("wave").sum().item<int64_t>(), 500);
+  EXPECT_EQ(longest["wave"][short_row].slice(0, 200).abs().sum().item<double>(), 0.0);
   config.pad = "curtail";
-  BatchLoader curtailed(std::make_shared<AudioDataset>(entries, config), 2, 1);
+  BatchLoader curtailed(std::make_shared<AudioDataset>(entries, config), config, 1, {2});
   const Batch shortest = curtailed.batch(0);
-  EXPECT_TRUE(shortest.wave().equal(longest.wave().slice(1, 0, 200)));
-  EXPECT_EQ(shortest.lengths[0].min().item<int64_t>(), 200);
-  EXPECT_EQ(shortest.lengths[0].max().item<int64_t>(), 200);
+  EXPECT_TRUE(shortest["wave"].equal(longest["wave"].slice(1, 0, 200)));
+  EXPECT_EQ(shortest.lengths("wave").min().item<int64_t>(), 200);
+  EXPECT_EQ(shortest.lengths("wave").max().item<int64_t>(), 200);
 }
 
 TEST(Loader, ErrorsOfWorkersReachTheCaller) {
@@ -389,7 +388,7 @@ TEST(Loader, ErrorsOfWorkersReachTheCaller) {
   std::vector<ManifestEntry> entries = several(recordings, 3);
   for (int i = 0; i < 3; ++i) entries.push_back(recordings.add_broken(fmt::format("broken{}.wav", i)));
   const auto dataset = std::make_shared<AudioDataset>(entries, segments(100, 3));
-  BatchLoader loader(dataset, 6, 1);
+  BatchLoader loader(dataset, dataset->config(), 1, {6});
   EXPECT_THROW(loader.batch(0), Error);
   EXPECT_THROW(loader.batch(1), Error);
 }
@@ -398,7 +397,7 @@ TEST(Loader, CanBeDestroyedAtAnyMoment) {
   Recordings recordings;
   const auto dataset = std::make_shared<AudioDataset>(several(recordings, 5), segments(100, 4));
   for (int repeat = 0; repeat < 30; ++repeat) {
-    BatchLoader loader(dataset, 4, 1);
+    BatchLoader loader(dataset, dataset->config(), 1, {4});
     if (repeat % 3 > 0) loader.batch(repeat);
   }
 }

@@ -103,8 +103,8 @@ class Sequences : public BatchSource {
     }
     Batch batch;
     batch.number = number;
-    batch.semantic = at::stack(rows);
-    batch.texts.resize(static_cast<size_t>(items_));
+    batch.set("semantic", at::stack(rows));
+    batch.set_words("text", std::vector<std::string>(static_cast<size_t>(items_)));
     return batch;
   }
 

@@ -2,7 +2,7 @@
 #include "train/ema.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include "core/base/error.h"
 

@@ -358,7 +358,7 @@ TEST(FairseqFile, HubertWithKmeansBecomesATokenizer) {
 
   const std::string stored = folder / "semantic.safetensors";
   save_frozen(stored, frozen(made));
-  const auto loaded = load_semantic_tokenizer(stored);
+  const auto loaded = open_semantic_tokenizer(stored);
   EXPECT_EQ(loaded->identity(), made.identity());
   EXPECT_EQ(loaded->codebook_size(), 12);
   EXPECT_EQ(loaded->samples_per_token(), 320);
@@ -447,7 +447,7 @@ TEST(VqWav2Vec, TokensByTheDefinition) {
 
     TemporaryFolder folder;
     save_frozen(folder / "t.safetensors", frozen(tokenizer));
-    const auto loaded = load_semantic_tokenizer(folder / "t.safetensors");
+    const auto loaded = open_semantic_tokenizer(folder / "t.safetensors");
     EXPECT_EQ(loaded->identity(), tokenizer.identity());
     EXPECT_TRUE(loaded->tokenize(wave).equal(given));
   }
@@ -517,7 +517,7 @@ TEST(T5, PaddingChangesNothingAndAFileBringsItBack) {
   EXPECT_EQ(both.embeddings[0].slice(0, tokens).abs().max().item<float>(), 0);
 
   save_frozen(folder / "t5.safetensors", frozen(encoder));
-  const auto loaded = load_text_encoder(folder / "t5.safetensors");
+  const auto loaded = open_text_encoder(folder / "t5.safetensors");
   EXPECT_EQ(loaded->identity(), encoder.identity());
   EXPECT_EQ(loaded->dim(), 16);
   EXPECT_TRUE(loaded->encode({"a bell"}).embeddings.equal(alone.embeddings));
@@ -552,7 +552,7 @@ TEST(ImportCommand, EncodecHubertAndWrongFiles) {
   ASSERT_EQ(run_program({"import", "encodec", kGolden + "encodec_small_24khz/weights.safetensors",
                          "--bandwidth", "0.6", "-o", encodec}),
             0);
-  const auto codec = load_any_codec(encodec);
+  const auto codec = open_codec(encodec);
   EXPECT_EQ(codec->quantizers(), 2);
   const TensorMap io = golden("encodec_small_24khz", "io.safetensors");
   EXPECT_TRUE(codec->encode(io.at("in.wave")).equal(io.at("out.codes").narrow(2, 0, 2)));

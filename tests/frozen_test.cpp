@@ -1,11 +1,13 @@
 // Frozen codecs and tokenizers behind their interfaces, k-means, and what becomes of wrong files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <fstream>
 #include <set>
 
+#include "systems/soundstream/codec.h"
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/autocast.h"
@@ -103,19 +105,19 @@ TEST(Codecs, FilesBringThemBackAndWrongOnesAreRefused) {
   const EncodecCodec codec(model);
   const std::string path = folder / "encodec.safetensors";
   save_frozen(path, frozen(model), {{"from", "test"}});
-  const auto loaded = load_any_codec(path);
+  const auto loaded = open_codec(path);
   EXPECT_EQ(loaded->kind(), "encodec");
   EXPECT_EQ(loaded->identity(), codec.identity());
   const at::Tensor audio = noise({1, 480}, 4);
   EXPECT_TRUE(loaded->encode(audio).equal(codec.encode(audio)));
   EXPECT_EQ(loaded->encode_at(audio, 2 * codec.rate_hz()).size(1), 10);
 
-  EXPECT_THAT(refusal([&] { load_semantic_tokenizer(path); }),
+  EXPECT_THAT(refusal([&] { open_semantic_tokenizer(path); }),
               AllOf(HasSubstr(path), HasSubstr("`encodec`")));
-  EXPECT_THAT(refusal([&] { load_text_encoder(path); }), AllOf(HasSubstr(path), HasSubstr("`t5`")));
+  EXPECT_THAT(refusal([&] { open_text_encoder(path); }), AllOf(HasSubstr(path), HasSubstr("`t5`")));
   std::ofstream(folder / "words.safetensors") << "no weights at all, only words, and a few more of them";
-  EXPECT_THAT(refusal([&] { load_any_codec(folder / "words.safetensors"); }), HasSubstr("words.safetensors"));
-  EXPECT_THAT(refusal([&] { load_semantic_tokenizer(folder / "none.safetensors"); }),
+  EXPECT_THAT(refusal([&] { open_codec(folder / "words.safetensors"); }), HasSubstr("words.safetensors"));
+  EXPECT_THAT(refusal([&] { open_semantic_tokenizer(folder / "none.safetensors"); }),
               HasSubstr("none.safetensors"));
   EXPECT_THAT(refusal([&] { save_frozen(folder / "x.bin", frozen(model)); }), HasSubstr(".safetensors"));
 
@@ -124,7 +126,7 @@ TEST(Codecs, FilesBringThemBackAndWrongOnesAreRefused) {
   file.seekp(-8, std::ios::end);
   file.put('\x55');
   file.close();
-  EXPECT_THAT(refusal([&] { load_any_codec(path); }), HasSubstr("damaged"));
+  EXPECT_THAT(refusal([&] { open_codec(path); }), HasSubstr("damaged"));
 }
 
 TEST(Codecs, SoundStreamBehindTheSameFace) {
@@ -276,11 +278,11 @@ TEST(SemanticTokenizer, IdentityIsTheWeightsAndTheSettings) {
 
   TemporaryFolder folder;
   save_frozen(folder / "t.safetensors", frozen(one));
-  const auto loaded = load_semantic_tokenizer(folder / "t.safetensors");
+  const auto loaded = open_semantic_tokenizer(folder / "t.safetensors");
   EXPECT_EQ(loaded->identity(), one.identity());
   const at::Tensor audio = noise({2, 8000}, 7) * 0.1;
   EXPECT_TRUE(loaded->tokenize(audio).equal(one.tokenize(audio)));
-  EXPECT_THAT(refusal([&] { load_any_codec(folder / "t.safetensors"); }),
+  EXPECT_THAT(refusal([&] { open_codec(folder / "t.safetensors"); }),
               AllOf(HasSubstr("t.safetensors"), HasSubstr("semantic-tokenizer")));
   EXPECT_THAT(refusal([] {
                 KmeansTokenizer(std::make_unique<MfccFeatures>(), Centroids{at::ones({4, 12}), {}, {}});
@@ -333,7 +335,7 @@ TEST(KmeansCommand, FromRecordingsToATokenizer) {
                                           "-o",
                                           out};
   ASSERT_EQ(run_program(words), 0);
-  const auto tokenizer = load_semantic_tokenizer(out);
+  const auto tokenizer = open_semantic_tokenizer(out);
   EXPECT_EQ(tokenizer->codebook_size(), 16);
   EXPECT_EQ(tokenizer->kind(), "mfcc");
   const MusicPiece piece = synth_music_piece(99, 0, 16000, 2.0);

@@ -1,5 +1,5 @@
 // audiolm-pytorch's files in and out again: the same tensors, bit for bit, under the same names.
-#include "systems/import.h"
+#include "systems/foreign.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "core/base/error.h"
 #include "foreign_files.h"
 #include "systems/soundstream/codec_files.h"
-#include "systems/export.h"
+#include "systems/foreign.h"
 #include "systems/soundstream/foreign_files.h"
 #include "io/base/audio_file.h"
 #include "io/base/file_content.h"
@@ -38,19 +38,19 @@ const std::string kSemantic =
 
 TEST(Import, PackageComesOutAsItWentIn) {
   TemporaryFolder folder;
-  const ImportedCheckpoint imported = import_audiolm_pytorch(kPackage);
+  const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", kPackage);
   EXPECT_EQ(imported.kind, "soundstream");
   EXPECT_TRUE(imported.complete);
   EXPECT_EQ(imported.checkpoint.step(), 3);  // saved in the third step, which was done
   save_checkpoint(folder / "x.safetensors", imported.checkpoint);
-  export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+  export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
   EXPECT_EQ(content(kPackage), content(folder / "y.pt"));
 }
 
 TEST(Import, DerivedTensorsAreWhatUpstreamSaved) {
   const TorchFile file(kPackage);
   const TensorMap state = tensors_below(*file.root().find("model"), file.mapping());
-  const ImportedCheckpoint imported = import_audiolm_pytorch(kPackage);
+  const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", kPackage);
   SoundStreamGanConfig config;
   schema_of(config).apply(imported.checkpoint.meta.at("config").at("model"));
   const TensorMap derived = audiolm_pytorch::derived_tensors(config);
@@ -64,9 +64,9 @@ TEST(Import, DerivedTensorsAreWhatUpstreamSaved) {
 TEST(Import, PythonReadsTheSame) {
   if (!python_has_torch()) GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
   TemporaryFolder folder;
-  save_checkpoint(folder / "x.safetensors", import_audiolm_pytorch(kPackage).checkpoint);
-  export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
-  export_checkpoint(folder / "x.safetensors", folder / "inference.pt", ExportFor::inference);
+  save_checkpoint(folder / "x.safetensors", import_foreign("audiolm-pytorch", kPackage).checkpoint);
+  export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
+  export_checkpoint(folder / "x.safetensors", folder / "inference.pt", {ExportFor::inference});
   const std::string script = R"(
 import pickle
 first, second, slim = (torch.load(p) for p in sys.argv[1:4])
@@ -86,9 +86,9 @@ print(count, 'tensors are the same')
 
 TEST(Import, BareFilesGiveTheSameModel) {
   TemporaryFolder folder;
-  const ImportedCheckpoint package = import_audiolm_pytorch(kPackage);
+  const ImportedCheckpoint package = import_foreign("audiolm-pytorch", kPackage);
   save_checkpoint(folder / "x.safetensors", package.checkpoint);
-  export_checkpoint(folder / "x.safetensors", folder / "saved.pt", ExportFor::finetune);
+  export_checkpoint(folder / "x.safetensors", folder / "saved.pt", {ExportFor::finetune});
   // As torch.save(model.state_dict()) writes it: the weights alone.
   const TorchFile saved(folder / "saved.pt");
   nlohmann::ordered_json entries = nlohmann::ordered_json::array();
@@ -99,8 +99,8 @@ TEST(Import, BareFilesGiveTheSameModel) {
     entries.push_back({*key->text(), {{"$tensor", *key->text()}}});
   }
   write_torch_file(folder / "bare.pt", {{"$ordered", entries}}, tensors);
-  const ImportedCheckpoint from_saved = import_audiolm_pytorch(folder / "saved.pt");
-  const ImportedCheckpoint from_bare = import_audiolm_pytorch(folder / "bare.pt");
+  const ImportedCheckpoint from_saved = import_foreign("audiolm-pytorch", folder / "saved.pt");
+  const ImportedCheckpoint from_bare = import_foreign("audiolm-pytorch", folder / "bare.pt");
   EXPECT_FALSE(from_saved.complete);
   EXPECT_THAT(from_bare.notes.front(), HasSubstr("no settings"));
   for (const auto* imported : {&from_saved, &from_bare})
@@ -131,20 +131,20 @@ TEST(Import, TrainingGoesOnAndTheCodecCodes) {
 
 TEST(Export, WeightsAloneMakeTheSameTokens) {
   TemporaryFolder folder;
-  save_checkpoint(folder / "x.safetensors", import_audiolm_pytorch(kPackage).checkpoint);
+  save_checkpoint(folder / "x.safetensors", import_foreign("audiolm-pytorch", kPackage).checkpoint);
   const std::string identity = CodecFiles(folder / "x.safetensors").identity();
-  export_checkpoint(folder / "x.safetensors", folder / "slim.safetensors", ExportFor::inference);
+  export_checkpoint(folder / "x.safetensors", folder / "slim.safetensors", {ExportFor::inference});
   EXPECT_EQ(CodecFiles(folder / "slim.safetensors").identity(), identity);
   EXPECT_LT(fs::file_size(folder / "slim.safetensors"), fs::file_size(folder / "x.safetensors") / 3);
   for (const FileTensor& tensor : read_file_content(folder / "slim.safetensors").tensors)
     EXPECT_TRUE(tensor.name.starts_with("model.codec.")) << tensor.name;
-  export_checkpoint(folder / "x.safetensors", folder / "tune.safetensors", ExportFor::finetune);
+  export_checkpoint(folder / "x.safetensors", folder / "tune.safetensors", {ExportFor::finetune});
   bool discriminators = false;
   for (const FileTensor& tensor : read_file_content(folder / "tune.safetensors").tensors)
     discriminators |= tensor.name.starts_with("model.discriminators.");
   EXPECT_TRUE(discriminators);
   EXPECT_THAT(
-      error_of([&] { export_checkpoint(folder / "x.safetensors", folder / "y.txt", ExportFor::inference); }),
+      error_of([&] { export_checkpoint(folder / "x.safetensors", folder / "y.txt", {ExportFor::inference}); }),
       HasSubstr(".pt"));
 }
 
@@ -154,27 +154,27 @@ TEST(Export, AModelOfOursIsImportedAgain) {
   settings["model"]["codec"]["as_audiolm_pytorch"] = true;
   const Checkpoint made = small_codec_checkpoint(4, settings);
   save_checkpoint(folder / "ours.safetensors", made);
-  export_checkpoint(folder / "ours.safetensors", folder / "ours.pt", ExportFor::finetune);
-  const ImportedCheckpoint back = import_audiolm_pytorch(folder / "ours.pt");
+  export_checkpoint(folder / "ours.safetensors", folder / "ours.pt", {ExportFor::finetune});
+  const ImportedCheckpoint back = import_foreign("audiolm-pytorch", folder / "ours.pt");
   for (const auto& [name, tensor] : made.tensors)
     EXPECT_TRUE(at::equal(tensor, back.checkpoint.tensors.at(name))) << name;
   EXPECT_THAT(
-      error_of([&] { export_checkpoint(folder / "ours.safetensors", folder / "z.pt", ExportFor::training); }),
+      error_of([&] { export_checkpoint(folder / "ours.safetensors", folder / "z.pt", {ExportFor::training}); }),
       HasSubstr("--for finetune"));
 }
 
 TEST(Import, RefusesWhatItDoesNotKnow) {
   TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { import_audiolm_pytorch(folder / "absent.pt"); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "absent.pt"); }), HasSubstr("cannot be opened"));
   write_bytes(folder / "text.pt", "hello");
-  EXPECT_THAT(error_of([&] { import_audiolm_pytorch(folder / "text.pt"); }), HasSubstr("torch.save"));
+  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "text.pt"); }), HasSubstr("torch.save"));
   const auto archive = [&](const std::string& pickle) {
     AtomicFile file(folder / "evil.pt");
     ZipWriter zip(file);
     zip.add("evil/data.pkl", pickle);
     zip.finish();
     file.commit();
-    return error_of([&] { import_audiolm_pytorch(folder / "evil.pt"); });
+    return error_of([&] { import_foreign("audiolm-pytorch", folder / "evil.pt"); });
   };
   EXPECT_THAT(archive(proto() + global("os", "system") + "(" + text("true") + "tR."),
               HasSubstr("`os.system`"));

@@ -1,6 +1,8 @@
 // Our kernels against LibTorch's operators.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/utils.h>
 
 #include "core/autocast.h"
 #include "core/engine.h"

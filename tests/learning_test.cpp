@@ -11,7 +11,7 @@
 #include "data/base/synth_music.h"
 #include "data/loader.h"
 #include "run/reporter.h"
-#include "train/recipe.h"
+#include "systems/system.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -41,9 +41,11 @@ std::shared_ptr<AudioDataset> synthesized(const fs::path& folder, int64_t count,
 TEST(Learning, TinyRecipeReconstructsWhatItHasNotHeard) {
   set_threads(0);
   constexpr int64_t kSteps = 80;
-  const auto recipe = make_recipe("soundstream");
+  const auto made = make_recipe("soundstream");
+  auto* recipe = dynamic_cast<RecordingsRecipe*>(made.get());
+  ASSERT_NE(recipe, nullptr);
   Schema schema = recipe->schema();
-  schema.apply_file(MELETE_SOURCE_DIR "/recipes/tiny/soundstream.toml");
+  schema.apply_file(MELETE_SOURCE_DIR "/recipes/soundstream/tiny.toml");
   schema.set("train.steps", std::to_string(kSteps));
   schema.check();
   recipe->settle();
@@ -55,8 +57,8 @@ TEST(Learning, TinyRecipeReconstructsWhatItHasNotHeard) {
   const auto seed = static_cast<uint64_t>(recipe->train.seed);
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe->make_task();
-  BatchLoader training_batches(training, recipe->batch_size, seed),
-      held_out_batches(held_out, recipe->batch_size, seed);
+  BatchLoader training_batches(training, recipe->data, seed, {recipe->batch_size}),
+      held_out_batches(held_out, recipe->data, seed, {recipe->batch_size});
   TrainerParts parts{*task, training_batches};
   parts.validation = &held_out_batches;
   parts.config = schema.json();

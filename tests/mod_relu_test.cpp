@@ -2,7 +2,8 @@
 // of the gradient that a gradient penalty needs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

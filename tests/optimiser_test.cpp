@@ -2,7 +2,8 @@
 #include "train/optimiser.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 
 #include <limits>
 

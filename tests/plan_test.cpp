@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "measure/plan.h"
-#include "systems/soundstream/bench.h"
+#include "systems/soundstream/system.h"
 #include "cli/plan_command.h"
 #include "real_process.h"
 #include "toy_task.h"
@@ -31,18 +31,18 @@ PlanSizes sizes_of_file(const std::string& what, const std::string& file,
 }
 
 TEST(Plan, AStageNeedsNeitherDataNorFrozenModels) {
-  const PlanSizes assumed = sizes_of_file("coarse", "tiny/coarse.toml");
+  const PlanSizes assumed = sizes_of_file("coarse", "audiolm/coarse_tiny.toml");
   EXPECT_EQ(assumed.assumed, "1024 semantic tokens, 12 codebooks of 1024");
   EXPECT_EQ(assumed.gradient_bytes, 4 * assumed.parameters);
   EXPECT_EQ(assumed.codebook_bytes, 0);
   EXPECT_EQ(assumed.checkpoint_bytes, assumed.model_bytes + assumed.optimiser_bytes + assumed.average_bytes);
   // What the settings say is believed, and the tokens are in the model: embeddings, heads.
-  const PlanSizes fewer = sizes_of_file("coarse", "tiny/coarse.toml",
+  const PlanSizes fewer = sizes_of_file("coarse", "audiolm/coarse_tiny.toml",
                                         {{"model.semantic_tokens", "64"}, {"model.codebook_size", "32"}});
   EXPECT_EQ(fewer.assumed, "64 semantic tokens, 12 codebooks of 32");
   EXPECT_LT(fewer.parameters, assumed.parameters - (1024 - 64) * 64);
   // A codec's codebooks travel, a transformer has none.
-  EXPECT_GT(sizes_of_file("soundstream", "tiny/soundstream.toml").codebook_bytes, 0);
+  EXPECT_GT(sizes_of_file("soundstream", "soundstream/tiny.toml").codebook_bytes, 0);
 }
 
 TEST(Plan, WhatARingSends) {
@@ -80,8 +80,8 @@ TEST(Plan, TheDocumentationShowsWhatTheCommandPrints) {
   fs::copy(kSource / "recipes", folder.path + "/recipes", fs::copy_options::recursive);
   std::set<std::string> left_out;
   for (const char* stage : {"semantic", "coarse", "fine"}) {
-    left_out.insert(stage + std::string("_audiolm"));
-    ASSERT_TRUE(fs::remove(folder.path + "/recipes/" + stage + "_audiolm.toml"));
+    left_out.insert(stage + std::string("_paper"));
+    ASSERT_TRUE(fs::remove(folder.path + "/recipes/audiolm/" + stage + "_paper.toml"));
   }
   testing::internal::CaptureStdout();
   ASSERT_EQ(plan_command({"--plan", "--recipes", folder.path + "/recipes"}), 0);
@@ -96,17 +96,13 @@ TEST(Plan, TheDocumentationShowsWhatTheCommandPrints) {
 
 // A recipe for training says more than a bench asks for.
 TEST(SoundStreamBench, TakesEveryRecipe) {
-  for (const char* file : {"soundstream.toml", "soundstream_audiolm.toml", "soundstream_musiclm.toml"}) {
-    SoundStreamBenchConfig config;
-    schema_of(config).apply_file((kSource / "recipes" / file).string());
-    EXPECT_EQ(config.segment_seconds(), config.data.segment_seconds) << file;
+  for (const char* file : {"default.toml", "audiolm.toml", "musiclm.toml", "tiny.toml"}) {
+    const auto benchmark = make_soundstream_benchmark();
+    Schema schema;
+    benchmark->describe(schema);
+    schema.apply_file((kSource / "recipes/soundstream" / file).string());
+    schema.check();
   }
-  SoundStreamBenchConfig config;
-  EXPECT_EQ(config.segment_seconds(), 1);
-  schema_of(config).apply_file((kSource / "recipes/tiny/soundstream.toml").string());
-  EXPECT_EQ(config.segment_seconds(), 0.5);
-  config.seconds = 2;
-  EXPECT_EQ(config.segment_seconds(), 2);
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include "nn/quantizer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include "losses/quality.h"
 #include "nn/codebook.h"

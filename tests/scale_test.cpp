@@ -6,11 +6,12 @@
 
 #include <cmath>
 
-#include "measure/scale_eval.h"
+#include "systems/audiolm/scale_eval.h"
 #include "core/base/random.h"
 #include "core/engine.h"
 #include "systems/audiolm/task.h"
-#include "roles/token_shards.h"
+#include "roles/tokenizers.h"
+#include "token_batches.h"
 #include "tonal_parts.h"
 #include "train/trainer.h"
 
@@ -28,17 +29,12 @@ at::Tensor waves_of(const std::vector<TonalPiece>& pieces) {
   return at::stack(waves);
 }
 
-std::vector<TokenItem> tokens_of(const at::Tensor& waves, const SemanticTokenizer& tokenizer,
+std::vector<Item> tokens_of(const at::Tensor& waves, const SemanticTokenizer& tokenizer,
                                  const Codec& codec) {
   const at::Tensor semantic = tokenizer.tokenize(waves), acoustic = codec.encode(waves);
-  std::vector<TokenItem> items;
-  for (int64_t i = 0; i < waves.size(0); ++i) {
-    TokenItem item;
-    item.semantic = semantic[i];
-    item.acoustic = acoustic[i];
-    item.path = std::to_string(i);
-    items.push_back(item);
-  }
+  std::vector<Item> items;
+  for (int64_t i = 0; i < waves.size(0); ++i)
+    items.push_back(token_item(std::to_string(i), semantic[i], acoustic[i]));
   return items;
 }
 
@@ -58,8 +54,8 @@ StageTaskConfig how() {
 }
 
 // Held-out loss after training, as a share of the loss of guessing among `classes`.
-double train(StageTask& task, const std::vector<TokenItem>& training, const std::vector<TokenItem>& held_out,
-             const TokenInfo& info, int64_t steps, int64_t classes) {
+double train(StageTask& task, const std::vector<Item>& training, const std::vector<Item>& held_out,
+             const TokenColumns& info, int64_t steps, int64_t classes) {
   TokenBatches batches(training, info, 0, 16, 1), unseen(held_out, info, 0, 32, 1);
   TrainerConfig config;
   config.steps = steps;
@@ -88,7 +84,7 @@ TEST(Scale, ContinuationsStayInTheScaleOfTheirPrompt) {
   Tokenizers tokenizers;
   tokenizers.semantic = model.tokenizer;
   tokenizers.codec = model.codec;
-  const TokenInfo info = TokenInfo::of(tokenizers);
+  const TokenColumns info = tokenizers.columns();
 
   SemanticConfig semantic_config;
   semantic_config.stage = tiny();

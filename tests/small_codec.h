@@ -8,7 +8,7 @@
 
 #include "systems/soundstream/gan.h"
 #include "run/checkpoint.h"
-#include "train/recipe.h"
+#include "systems/system.h"
 
 namespace melete::testing {
 

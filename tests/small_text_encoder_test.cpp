@@ -13,14 +13,14 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "foreign_files.h"
-#include "systems/export.h"
+#include "systems/foreign.h"
+#include "token_batches.h"
 #include "systems/audiolm/load.h"
 #include "io/base/audio_file.h"
 #include "nn/draws.h"
 #include "run/run_folder.h"
 #include "small_codec.h"
 #include "systems/audiolm/task.h"
-#include "roles/token_shards.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -114,28 +114,20 @@ constexpr int64_t kNotes = 12;
 const std::vector<std::string> kCaptions = {"by one", "by two", "up three", "by five", "a fourth"};
 
 // Every caption from every first note.
-std::vector<TokenItem> captioned(int64_t count, int64_t length) {
-  std::vector<TokenItem> items;
+std::vector<Item> captioned(int64_t count, int64_t length) {
+  std::vector<Item> items;
   const std::vector<int64_t> climbs = {1, 2, 3, 5, 4};
   for (int64_t i = 0; i < count; ++i) {
     const auto which = static_cast<size_t>(i) % climbs.size();
-    TokenItem item;
-    item.path = std::to_string(i);
-    item.text = kCaptions[which];
-    item.semantic = (at::arange(length, at::kLong) * climbs[which] + i / 5).remainder(kNotes);
-    item.acoustic = at::stack({item.semantic, item.semantic, item.semantic}, 1);
-    items.push_back(item);
+    const at::Tensor semantic = (at::arange(length, at::kLong) * climbs[which] + i / 5).remainder(kNotes);
+    items.push_back(token_item(std::to_string(i), semantic, at::stack({semantic, semantic, semantic}, 1),
+                               kCaptions[which]));
   }
   return items;
 }
 
-TokenInfo info() {
-  TokenInfo result;
-  result.semantic_identity = result.codec_identity = "notes";
-  result.semantic_tokens = result.codebook_size = kNotes;
-  result.quantizers = 3;
-  result.tokens_per_second = result.frames_per_second = 10;
-  return result;
+TokenColumns info() {
+  return token_columns(kNotes, kNotes, 3, 10, "notes");
 }
 
 TEST(SmallTextEncoder, CaptionsAreLearnedThroughIt) {
@@ -164,15 +156,15 @@ TEST(SmallTextEncoder, CaptionsAreLearnedThroughIt) {
     const Batch batch = measured.batch(0);
     const auto loss = [&](const std::vector<std::string>& texts) {
       StageInput input;
-      input.semantic = batch.semantic;
+      input.semantic = batch["semantic"];
       input.forget = false;
       input.condition = task.stage().condition(texts, {});
       return semantic_losses(task.transformer(), input, {}).total.item<double>();
     };
-    std::vector<std::string> wrong = batch.texts;
+    std::vector<std::string> wrong = batch.words("text");
     std::rotate(wrong.begin(), wrong.begin() + 1, wrong.end());
     // Without a caption the first note and the first climb have to be guessed: (ln 12 + ln 5) of 5 tokens.
-    const double with = loss(batch.texts), without = loss(std::vector<std::string>(60, "")),
+    const double with = loss(batch.words("text")), without = loss(std::vector<std::string>(60, "")),
                  misled = loss(wrong);
     std::printf("%s: %.2f with captions, %.2f without, %.2f with wrong ones\n", condition.c_str(), with,
                 without, misled);
@@ -189,9 +181,9 @@ std::string write_token_folder(const TemporaryFolder& folder) {
   auto listed = nlohmann::ordered_json::array();
   const auto items = captioned(10, 6);
   for (size_t i = 0; i < items.size(); ++i) {
-    tensors[fmt::format("{}.semantic", i)] = items[i].semantic.to(at::kShort);
-    tensors[fmt::format("{}.acoustic", i)] = items[i].acoustic.to(at::kShort);
-    listed.push_back({{"path", items[i].path}, {"text", items[i].text}});
+    for (const Item::Column& column : items[i].columns)
+      tensors[fmt::format("{}.{}", i, column.name)] = column.values.to(at::kShort);
+    listed.push_back(items[i].words);
   }
   std::filesystem::create_directories(path);
   write_bytes(path + "/tokens.json", info().json().dump());
@@ -307,7 +299,7 @@ TEST(SmallTextEncoder, ResumeAndGenerationNeedTheCheckpointsAlone) {
       if (checkpoint.meta["config"].contains(name)) checkpoint.meta["config"][name] = "";
     save_checkpoint(folder / (what + ".safetensors"), checkpoint);
     export_checkpoint(folder / (what + ".safetensors"), folder / ("slim/" + what + ".safetensors"),
-                      ExportFor::inference);
+                      {ExportFor::inference});
   }
   const auto generate_with = [&](const std::string& text) {
     std::vector<std::string> line = {"generate",    "audiolm",
@@ -328,7 +320,7 @@ TEST(SmallTextEncoder, ResumeAndGenerationNeedTheCheckpointsAlone) {
   EXPECT_EQ(generate_with(""), 1);
 
   const auto notes =
-      export_checkpoint(folder / "coarse.safetensors", folder / "coarse.pt", ExportFor::inference);
+      export_checkpoint(folder / "coarse.safetensors", folder / "coarse.pt", {ExportFor::inference});
   EXPECT_THAT(notes, ::testing::Contains(HasSubstr("text encoder stays behind")));
   for (const auto& entry : content(folder / "coarse.pt").at("model").at("$ordered"))
     EXPECT_FALSE(entry[0].get<std::string>().starts_with("text_encoder")) << entry[0];

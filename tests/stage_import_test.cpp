@@ -11,15 +11,15 @@
 #include "cli/app.h"
 #include "core/base/random.h"
 #include "foreign_files.h"
-#include "systems/export.h"
+#include "systems/foreign.h"
 #include "systems/audiolm/load.h"
 #include "systems/audiolm/foreign_files.h"
 #include "io/base/audio_file.h"
 #include "systems/audiolm/stage_losses.h"
 #include "run/run_folder.h"
 #include "small_codec.h"
-#include "systems/import.h"
-#include "roles/token_shards.h"
+#include "systems/foreign.h"
+#include "systems/system.h"
 
 namespace melete {
 namespace {
@@ -101,19 +101,19 @@ std::string write_tokens(const TemporaryFolder& folder) {
 TEST(StageImport, PackagesComeOutAsTheyWentIn) {
   TemporaryFolder folder;
   for (const std::string& kind : kKinds) {
-    const ImportedCheckpoint imported = import_audiolm_pytorch(package_of(kind));
+    const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", package_of(kind));
     EXPECT_EQ(imported.kind, kind);
     EXPECT_TRUE(imported.complete);
     EXPECT_EQ(imported.checkpoint.step(), 3);  // saved in the third step, which was done
     save_checkpoint(folder / "x.safetensors", imported.checkpoint);
-    export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+    export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
     EXPECT_EQ(content(package_of(kind)), content(folder / "y.pt")) << kind;
   }
 }
 
 TEST(StageImport, ShapesTellTheSettings) {
   for (const std::string& kind : kKinds) {
-    const auto model = model_settings(import_audiolm_pytorch(package_of(kind)));
+    const auto model = model_settings(import_foreign("audiolm-pytorch", package_of(kind)));
     EXPECT_EQ(model.at("dim"), 16);
     EXPECT_EQ(model.at("depth"), 2);
     EXPECT_EQ(model.at("heads"), 2);
@@ -135,17 +135,17 @@ TEST(StageImport, ShapesTellTheSettings) {
       EXPECT_TRUE(model.at("positions_from_longest"));
     }
   }
-  const auto task = import_audiolm_pytorch(package_of("coarse")).checkpoint.meta.at("config").at("task");
+  const auto task = import_foreign("audiolm-pytorch", package_of("coarse")).checkpoint.meta.at("config").at("task");
   EXPECT_EQ(task.at("optimiser").at("learning_rate"), 0.002);
 }
 
 TEST(StageImport, GivenArgumentsSayWhatShapesCannot) {
-  const ImportedCheckpoint imported = import_audiolm_pytorch(
+  const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", 
       package_of("coarse"), {{"cond_as_self_attn_prefix", true}, {"attn_dropout", 0.25}, {"heads", 2}});
   EXPECT_EQ(model_settings(imported).at("condition"), "prefix");
   EXPECT_EQ(model_settings(imported).at("attention_dropout"), 0.25);
   const auto error = [](nlohmann::ordered_json given) {
-    return error_of([&] { import_audiolm_pytorch(package_of("coarse"), given); });
+    return error_of([&] { import_foreign("audiolm-pytorch", package_of("coarse"), given); });
   };
   EXPECT_THAT(error({{"heads", 4}}), HasSubstr("heads = 4, the weights say 2"));
   EXPECT_THAT(error({{"has_condition", true}}), HasSubstr("no cross attention"));
@@ -167,8 +167,8 @@ TEST(StageImport, ABareStateDictGivesTheSameModel) {
     EditableFile file(package_of(kind));
     file.tree = file.tree.at("model");
     file.write(folder / "bare.pt");
-    const ImportedCheckpoint whole = import_audiolm_pytorch(package_of(kind));
-    const ImportedCheckpoint bare = import_audiolm_pytorch(folder / "bare.pt");
+    const ImportedCheckpoint whole = import_foreign("audiolm-pytorch", package_of(kind));
+    const ImportedCheckpoint bare = import_foreign("audiolm-pytorch", folder / "bare.pt");
     EXPECT_FALSE(bare.complete);
     EXPECT_EQ(model_settings(bare), model_settings(whole));
     for (const auto& [name, tensor] : whole.checkpoint.tensors)
@@ -182,10 +182,10 @@ TEST(StageImport, ABareStateDictGivesTheSameModel) {
 TEST(StageExport, APackageMadeAnewIsTheSame) {
   TemporaryFolder folder;
   for (const std::string& kind : kKinds) {
-    Checkpoint checkpoint = import_audiolm_pytorch(package_of(kind)).checkpoint;
+    Checkpoint checkpoint = import_foreign("audiolm-pytorch", package_of(kind)).checkpoint;
     checkpoint.meta.erase("foreign");
     save_checkpoint(folder / "x.safetensors", checkpoint);
-    export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+    export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
     const auto theirs = content(package_of(kind)), ours = content(folder / "y.pt");
     EXPECT_EQ(theirs.at("model").at("$ordered"), ours.at("model").at("$ordered")) << kind;
     EXPECT_EQ(theirs.at("optim"), ours.at("optim")) << kind;
@@ -197,17 +197,17 @@ TEST(StageExport, APackageMadeAnewIsTheSame) {
 TEST(StageExport, WeightDecayMakesTwoGroups) {
   TemporaryFolder folder;
   for (const std::string& kind : kKinds) {
-    Checkpoint checkpoint = import_audiolm_pytorch(package_of(kind)).checkpoint;
+    Checkpoint checkpoint = import_foreign("audiolm-pytorch", package_of(kind)).checkpoint;
     checkpoint.meta.erase("foreign");
     checkpoint.meta["config"]["task"]["optimiser"]["weight_decay"] = 0.01;
     save_checkpoint(folder / "x.safetensors", checkpoint);
-    export_checkpoint(folder / "x.safetensors", folder / "y.pt", ExportFor::training);
+    export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
     const auto groups = content(folder / "y.pt").at("optim").at("param_groups");
     ASSERT_EQ(groups.size(), 2u);
     EXPECT_EQ(groups[0].at("weight_decay"), 0.01);
     EXPECT_EQ(groups[1].at("weight_decay"), 0);
     EXPECT_EQ(groups[1].at("params").front(), groups[0].at("params").size());
-    const Checkpoint back = import_audiolm_pytorch(folder / "y.pt").checkpoint;
+    const Checkpoint back = import_foreign("audiolm-pytorch", folder / "y.pt").checkpoint;
     EXPECT_EQ(back.meta.at("config").at("task").at("optimiser").at("weight_decay"), 0.01);
     for (const auto& [name, tensor] : checkpoint.tensors)
       if (name.starts_with("optimiser.")) {
@@ -228,7 +228,7 @@ TEST(StageImport, TrainingGoesOnAndComesBack) {
               0);
     const Checkpoint trained = latest_usable(run, [](const std::string&) {})->checkpoint;
     EXPECT_EQ(trained.step(), 5);
-    const Checkpoint before = import_audiolm_pytorch(package_of(kind)).checkpoint;
+    const Checkpoint before = import_foreign("audiolm-pytorch", package_of(kind)).checkpoint;
     const std::string weight = "transformer.attention.0.query.weight";
     EXPECT_FALSE(at::equal(trained.tensors.at("model." + weight), before.tensors.at("model." + weight)));
     EXPECT_EQ(trained.tensors.at("optimiser.transformer." + weight + ".step").item<int64_t>(), 5);
@@ -237,8 +237,8 @@ TEST(StageImport, TrainingGoesOnAndComesBack) {
     }
 
     // Back to upstream with its optimiser, and here again.
-    export_checkpoint(run, folder / "back.pt", ExportFor::training);
-    const Checkpoint back = import_audiolm_pytorch(folder / "back.pt").checkpoint;
+    export_checkpoint(run, folder / "back.pt", {ExportFor::training});
+    const Checkpoint back = import_foreign("audiolm-pytorch", folder / "back.pt").checkpoint;
     EXPECT_EQ(back.step(), 5);
     for (const auto& [name, tensor] : trained.tensors)
       if (name.starts_with("model.") || name.starts_with("optimiser.")) {
@@ -268,13 +268,13 @@ assert all(optimiser.state[p]['exp_avg'].shape == p.shape for p in parameters)
 print(count, 'tensors are the same')
 )";
   for (const std::string& kind : kKinds) {
-    Checkpoint checkpoint = import_audiolm_pytorch(package_of(kind)).checkpoint;
+    Checkpoint checkpoint = import_foreign("audiolm-pytorch", package_of(kind)).checkpoint;
     save_checkpoint(folder / "x.safetensors", checkpoint);
-    export_checkpoint(folder / "x.safetensors", folder / "same.pt", ExportFor::training);
-    export_checkpoint(folder / "x.safetensors", folder / "slim.pt", ExportFor::inference);
+    export_checkpoint(folder / "x.safetensors", folder / "same.pt", {ExportFor::training});
+    export_checkpoint(folder / "x.safetensors", folder / "slim.pt", {ExportFor::inference});
     checkpoint.meta.erase("foreign");
     save_checkpoint(folder / "x.safetensors", checkpoint);
-    export_checkpoint(folder / "x.safetensors", folder / "anew.pt", ExportFor::training);
+    export_checkpoint(folder / "x.safetensors", folder / "anew.pt", {ExportFor::training});
     EXPECT_TRUE(run_python(folder.path(), script,
                            {package_of(kind), folder / "same.pt", folder / "anew.pt", folder / "slim.pt"}))
         << kind;
@@ -301,16 +301,16 @@ TEST(StageExport, AStageOfOursIsImportedAgain) {
       made.tensors["model." + item.key()] = item.value().detach().clone();
     save_checkpoint(folder / "ours.safetensors", made);
     const auto notes =
-        export_checkpoint(folder / "ours.safetensors", folder / "ours.pt", ExportFor::inference);
+        export_checkpoint(folder / "ours.safetensors", folder / "ours.pt", {ExportFor::inference});
     EXPECT_THAT(notes.front(), HasSubstr("CoarseTransformer(dim = 24, depth = 2, heads = 3"));
     nlohmann::ordered_json given;
     if (condition == "prefix") given["cond_as_self_attn_prefix"] = true;
-    const ImportedCheckpoint back = import_audiolm_pytorch(folder / "ours.pt", given);
+    const ImportedCheckpoint back = import_foreign("audiolm-pytorch", folder / "ours.pt", given);
     EXPECT_EQ(model_settings(back).at("condition"), condition);
     for (const auto& [name, tensor] : made.tensors)
       EXPECT_TRUE(at::equal(tensor, back.checkpoint.tensors.at(name))) << name;
     EXPECT_THAT(error_of([&] {
-                  export_checkpoint(folder / "ours.safetensors", folder / "z.pt", ExportFor::training);
+                  export_checkpoint(folder / "ours.safetensors", folder / "z.pt", {ExportFor::training});
                 }),
                 HasSubstr("--for finetune"));
   }
@@ -349,7 +349,7 @@ TEST(StageImport, RefusesBrokenFiles) {
     EditableFile file(package_of(kind));
     change(file);
     file.write(folder / "broken.pt");
-    return error_of([&] { import_audiolm_pytorch(folder / "broken.pt"); });
+    return error_of([&] { import_foreign("audiolm-pytorch", folder / "broken.pt"); });
   };
   for (const char* name : {"to_logits.weight", "semantic_embedding.weight", "transformer.norm.gamma",
                            "transformer.layers.1.2.1.weight", "transformer.layers.0.0.to_kv.weight"})
@@ -395,7 +395,7 @@ TEST(StageImport, RefusesBrokenFiles) {
   const std::string bytes = read_bytes(package_of("fine"));
   for (const size_t size : {size_t{0}, size_t{100}, bytes.size() / 2, bytes.size() - 30}) {
     write_bytes(folder / "short.pt", bytes.substr(0, size));
-    EXPECT_NE(error_of([&] { import_audiolm_pytorch(folder / "short.pt"); }), "") << size;
+    EXPECT_NE(error_of([&] { import_foreign("audiolm-pytorch", folder / "short.pt"); }), "") << size;
   }
 }
 

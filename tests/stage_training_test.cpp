@@ -11,7 +11,10 @@
 #include "io/base/audio_file.h"
 #include "nn/draws.h"
 #include "systems/audiolm/task.h"
-#include "roles/token_shards.h"
+#include "data/mapped_batches.h"
+#include "data/recordings.h"
+#include "roles/tokenizers.h"
+#include "token_batches.h"
 #include "train/trainer.h"
 
 namespace melete {
@@ -67,25 +70,19 @@ void write_recordings(const std::string& folder, int count) {
 }
 
 // Scales that run up and wrap around, each from its own first note: after a token the next one is certain.
-std::vector<TokenItem> scales(int64_t count, int64_t notes, int64_t length) {
-  std::vector<TokenItem> items;
+std::vector<Item> scales(int64_t count, int64_t notes, int64_t length) {
+  std::vector<Item> items;
   for (int64_t i = 0; i < count; ++i) {
-    TokenItem item;
-    item.path = std::to_string(i);
-    item.semantic = (at::arange(length, at::kLong) + i).remainder(notes);
-    item.acoustic = at::stack(
-        {item.semantic, (item.semantic * 3).remainder(notes), (item.semantic + 5).remainder(notes)}, 1);
-    items.push_back(item);
+    const at::Tensor semantic = (at::arange(length, at::kLong) + i).remainder(notes);
+    items.push_back(token_item(
+        std::to_string(i), semantic,
+        at::stack({semantic, (semantic * 3).remainder(notes), (semantic + 5).remainder(notes)}, 1)));
   }
   return items;
 }
 
-TokenInfo info_of(int64_t notes) {
-  TokenInfo info;
-  info.semantic_tokens = info.codebook_size = notes;
-  info.quantizers = 3;
-  info.tokens_per_second = info.frames_per_second = 10;
-  return info;
+TokenColumns info_of(int64_t notes) {
+  return token_columns(notes, notes, 3, 10);
 }
 
 StageConfig small_stage() {
@@ -169,17 +166,18 @@ TEST(StageTraining, ShardsHoldTheTokensThatAreMadeOnTheFly) {
   RecordingsConfig config;
   config.rates_hz = {8000};
   config.multiple_of = {80};
-  BatchLoader audio(std::make_shared<AudioDataset>(entries, config), 3, 7);
-  TokenSource on_the_fly(audio, tokenizers);
-  TokenBatches stored(read_token_items(shards.path()), read_token_info(shards.path()), 0, 3, 7);
+  MappedBatches on_the_fly(
+      std::make_unique<BatchLoader>(std::make_shared<AudioDataset>(entries, config), config, 7, BatchShare{3}),
+      [&](Batch& batch) { tokenizers.add_columns(batch); });
+  TokenBatches stored(read_token_items(shards.path()), read_token_columns(shards.path()), 0, 3, 7);
   SemanticConfig model_config;
   model_config.stage = small_stage();
   model_config.semantic_tokens = 10;
   SemanticTransformer model(model_config);
   for (int64_t number : {0, 1, 2, 5}) {
     StageInput a, b;
-    a.semantic = on_the_fly.batch(number).semantic;
-    b.semantic = stored.batch(number).semantic;
+    a.semantic = on_the_fly.batch(number)["semantic"];
+    b.semantic = stored.batch(number)["semantic"];
     ASSERT_TRUE(a.semantic.sizes() == b.semantic.sizes() && a.semantic.equal(b.semantic)) << number;
     SeededDraws draws(1), again(1);
     a.draws = &draws;
@@ -215,8 +213,8 @@ TEST(StageTraining, RanksShareTheTokensOfOneBatch) {
   EXPECT_EQ(first.items_per_batch(), 5);
   EXPECT_DOUBLE_EQ(first.weight() + second.weight(), 2);
   for (int64_t number = 0; number < 4; ++number)
-    EXPECT_TRUE(at::cat({first.batch(number).semantic, second.batch(number).semantic})
-                    .equal(whole.batch(number).semantic));
+    EXPECT_TRUE(at::cat({first.batch(number)["semantic"], second.batch(number)["semantic"]})
+                    .equal(whole.batch(number)["semantic"]));
 }
 
 }  // namespace melete

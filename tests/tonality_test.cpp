@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "measure/scale_eval.h"
+#include "systems/audiolm/scale_eval.h"
 #include "core/base/error.h"
 
 namespace melete {

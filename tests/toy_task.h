@@ -2,7 +2,8 @@
 // discriminator in two groups, and switches for everything the loop promises.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include <filesystem>
 #include <functional>
@@ -107,7 +108,7 @@ class ToyTask : public Task {
 
   Losses validate(const Batch& batch, const StepContext& context) override {
     validation_modes.push_back(net->is_training() || net->generator->is_training() || context.training);
-    const at::Tensor distance = at::mse_loss(net->generator->forward(batch.wave()), batch.wave());
+    const at::Tensor distance = at::mse_loss(net->generator->forward(batch["wave"]), batch["wave"]);
     return {distance, {{"distance", distance}}};
   }
 
@@ -150,8 +151,8 @@ class ToyTask : public Task {
   Losses generate(const Batch& batch, const StepContext& context) {
     if (watch) watch("generator", batch, context);
     ++calls;
-    const at::Tensor made = net->generator->forward(dropped(batch.wave(), context));
-    const at::Tensor distance = at::mse_loss(made, batch.wave());
+    const at::Tensor made = net->generator->forward(dropped(batch["wave"], context));
+    const at::Tensor distance = at::mse_loss(made, batch["wave"]);
     at::Tensor total = distance;
     if (settings_.adversarial)
       total = total - 0.1 * (net->judge_a->forward(made) + net->judge_b->forward(made)).mean();
@@ -164,10 +165,10 @@ class ToyTask : public Task {
     at::Tensor made;
     {
       at::NoGradGuard guard;
-      made = net->generator->forward(dropped(batch.wave(), context));
+      made = net->generator->forward(dropped(batch["wave"], context));
     }
     const auto hinge = [&](torch::nn::Linear& judge) {
-      return (at::relu(1 - judge->forward(batch.wave())) + at::relu(1 + judge->forward(made))).mean();
+      return (at::relu(1 - judge->forward(batch["wave"])) + at::relu(1 + judge->forward(made))).mean();
     };
     const at::Tensor a = hinge(net->judge_a), b = hinge(net->judge_b);
     return {a + b, {{"judge_a", a.detach()}, {"judge_b", b.detach()}}};
@@ -190,9 +191,9 @@ class ToySource : public BatchSource {
     }
     Batch batch;
     batch.number = number;
-    batch.waves = {at::stack(items)};
-    if (broken && broken(number)) batch.waves[0].fill_(std::numeric_limits<float>::quiet_NaN());
-    batch.lengths = {at::full({size_}, 4, at::kLong)};
+    batch.set("wave", at::stack(items));
+    if (broken && broken(number)) at::Tensor(batch["wave"]).fill_(std::numeric_limits<float>::quiet_NaN());
+    batch.set(Batch::length_column("wave"), at::full({size_}, 4, at::kLong));
     return batch;
   }
   std::vector<int64_t> asked;

@@ -268,7 +268,7 @@ TEST(TrainerRun, ValidatesBothWeightsAndReturnsToTraining) {
   task.net->eval();
   for (int64_t i = 0; i < 3; ++i) {
     const Batch batch = held_out.batch(i);
-    sum += at::mse_loss(task.net->generator->forward(batch.wave()), batch.wave()).item<double>();
+    sum += at::mse_loss(task.net->generator->forward(batch["wave"]), batch["wave"]).item<double>();
   }
   EXPECT_NEAR(last.at("distance"), sum / 3, 1e-6);
   EXPECT_NEAR(last.at("loss"), sum / 3, 1e-6);

@@ -207,7 +207,7 @@ TEST(Trainer, Bf16RunsAndKeepsWeightsInFloat) {
   ToySource source;
   at::ScalarType seen = at::kDouble;
   task.watch = [&](const std::string&, const Batch& batch, const StepContext&) {
-    seen = at::matmul(batch.wave(), at::ones({4, 4})).scalar_type();
+    seen = at::matmul(batch["wave"], at::ones({4, 4})).scalar_type();
   };
   Trainer trainer({task, source}, config);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(trainer.step().skipped);

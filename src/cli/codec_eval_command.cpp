@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "measure/codec_eval.h"
+#include "systems/soundstream/codec_eval.h"
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
 #include "cli/terminal.h"

@@ -55,7 +55,21 @@ void print_one(const PlanSizes& sizes, const PlanAssumptions& assumptions) {
   fmt::print("{}", table.text());
 }
 
-// Every recipe file of a folder and those below it; what it trains is the first word of its name.
+// What a recipe file trains: the longest name that its own begins with (text_to_semantic_tiny), else its folder's.
+std::string trained_by(const fs::path& file) {
+  std::string found = file.parent_path().filename().string();
+  size_t longest = 0;
+  for (const std::string& name : recipe_names()) {
+    std::string spelled = name;
+    std::replace(spelled.begin(), spelled.end(), '-', '_');
+    if (!file.stem().string().starts_with(spelled) || spelled.size() <= longest) continue;
+    longest = spelled.size();
+    found = name;
+  }
+  return found;
+}
+
+// Every recipe file of a folder and those below it.
 std::vector<fs::path> recipe_files(const std::string& folder) {
   require(fs::is_directory(folder), "[recipes] expected a folder, got {}", folder);
   std::vector<fs::path> files;
@@ -73,8 +87,7 @@ void print_all(const std::string& folder, const PlanAssumptions& assumptions) {
   titles.insert(titles.end(), kRowTitles.begin(), kRowTitles.end());
   TextTable table(titles);
   for (const fs::path& file : recipe_files(folder)) {
-    const std::string stem = file.stem().string();
-    const auto recipe = make_recipe(stem.substr(0, stem.find('_')));
+    const auto recipe = make_recipe(trained_by(file));
     Schema schema = recipe->schema();
     schema.apply_file(file.string());
     schema.check();

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "measure/scale_eval.h"
+#include "systems/audiolm/scale_eval.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"

@@ -1,6 +1,7 @@
 // AudioLM from end to end: tokens of every stage, and the wave.
 #include <cmath>
 
+#include "systems/soundstream/codec.h"
 #include "core/base/error.h"
 #include "systems/audiolm/audiolm.h"
 #include "golden.h"

@@ -72,10 +72,10 @@ void check_dataset(const Case& c, Checker& check) {
       if (c.has("out." + name)) check.close(name, to_tensor(items[file].waves[rate]), c.out(name));
     }
   }
-  std::vector<AudioItem> ordered;
-  for (const std::string& file : collate_order(c)) ordered.push_back(items.at(file));
-  check.close("collate_pad_to_longest", collate(ordered, true).waves[0], c.out("collate_pad_to_longest"));
-  check.close("collate_curtail_to_shortest", collate(ordered, false).waves[0],
+  std::vector<Item> ordered;
+  for (const std::string& file : collate_order(c)) ordered.push_back(AudioItem(items.at(file)).item());
+  check.close("collate_pad_to_longest", collate(ordered)["wave"], c.out("collate_pad_to_longest"));
+  check.close("collate_curtail_to_shortest", collate(ordered, Pad::curtail)["wave"],
               c.out("collate_curtail_to_shortest"));
 }
 

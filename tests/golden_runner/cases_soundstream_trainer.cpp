@@ -15,7 +15,7 @@ class RecordedBatches : public BatchSource {
   explicit RecordedBatches(std::vector<at::Tensor> waves) : waves_(std::move(waves)) {}
   Batch batch(int64_t number) override {
     Batch batch;
-    batch.waves = {waves_.at(static_cast<size_t>(number))};
+    batch.set("wave", waves_.at(static_cast<size_t>(number)));
     batch.number = number;
     return batch;
   }

@@ -36,9 +36,12 @@ Batch recorded_batch(const Case& c, const Call& call, int64_t number) {
   Batch batch;
   batch.number = number;
   const std::string prefix = call.name + ".";
-  if (c.has("in." + prefix + "semantic_token_ids")) batch.semantic = c.in(prefix + "semantic_token_ids");
-  if (c.has("in." + prefix + "codec_indices")) batch.acoustic = c.in(prefix + "codec_indices");
-  if (c.has("in." + prefix + "text_embeds")) batch.text_features = c.in(prefix + "text_embeds");
+  const std::pair<const char*, const char*> columns[] = {{"semantic_token_ids", "semantic"},
+                                                         {"codec_indices", "acoustic"},
+                                                         {"text_embeds", "text_features"},
+                                                         {"text_embeds_from_t5", "text_features"}};
+  for (const auto& [theirs, ours] : columns)
+    if (c.has("in." + prefix + theirs)) batch.set(ours, c.in(prefix + theirs));
   return batch;
 }
 

@@ -1,5 +1,5 @@
 // Optimiser, warm-up with its schedulers, and the moving average of weights.
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include <set>
 

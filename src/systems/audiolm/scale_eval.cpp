@@ -1,4 +1,4 @@
-#include "measure/scale_eval.h"
+#include "systems/audiolm/scale_eval.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "measure/codec_eval.h"
+#include "systems/soundstream/codec_eval.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,108 @@
+// Who may know whom: a folder includes only from itself and from those before it, a room only from rooms before it,
+// and model files know nothing of files, runs or processes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <vector>
+
+namespace melete {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSources = fs::path(MELETE_SOURCE_DIR) / "src";
+const std::vector<std::string> kOrder = {"core",     "config", "dist",  "io",         "data",    "kernels", "nn",  "losses",
+                                         "run",      "train",  "generate", "roles",    "pretrained", "measure", "systems", "cli"};
+const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts", "voicebox", "musiclm", "muse"};
+
+size_t place(const std::vector<std::string>& order, const std::string& name) {
+  return static_cast<size_t>(std::find(order.begin(), order.end(), name) - order.begin());
+}
+
+struct File {
+  std::string path;                   // below src
+  std::vector<std::string> includes;  // of ours
+};
+
+std::vector<File> sources() {
+  std::vector<File> files;
+  const std::regex include("^#include \"([a-z0-9_]+/[a-z0-9_/]+\\.h)\"");
+  for (const auto& entry : fs::recursive_directory_iterator(kSources)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension != ".h" && extension != ".cpp") continue;
+    File file{fs::relative(entry.path(), kSources).string(), {}};
+    std::ifstream in(entry.path());
+    std::smatch match;
+    for (std::string line; std::getline(in, line);)
+      if (std::regex_search(line, match, include)) file.includes.push_back(match[1]);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::string first_part(const std::string& path) {
+  return path.substr(0, path.find('/'));
+}
+
+// "" for what stands in systems/ itself
+std::string room_of(const std::string& path) {
+  const fs::path p(path);
+  auto part = p.begin();
+  if (part == p.end() || *part != "systems") return "";
+  return std::distance(p.begin(), p.end()) > 2 ? (++part)->string() : "";
+}
+
+TEST(Folders, NoneReachesToOneThatComesLater) {
+  const auto files = sources();
+  ASSERT_GT(files.size(), 200u);
+  for (const File& file : files) {
+    const size_t own = place(kOrder, first_part(file.path));
+    ASSERT_LT(own, kOrder.size()) << file.path << " is in a folder that this test does not know";
+    for (const std::string& include : file.includes)
+      EXPECT_LE(place(kOrder, first_part(include)), own) << file.path << " includes " << include;
+  }
+}
+
+TEST(Folders, RoomsKnowOnlyThoseBeforeThem) {
+  for (const File& file : sources()) {
+    const std::string room = room_of(file.path);
+    if (room.empty()) continue;
+    ASSERT_LT(place(kRooms, room), kRooms.size()) << file.path << " is in a room that this test does not know";
+    for (const std::string& include : file.includes)
+      if (const std::string other = room_of(include); !other.empty())
+        EXPECT_LE(place(kRooms, other), place(kRooms, room)) << file.path << " includes " << include;
+  }
+}
+
+// Below the rooms no file names a system.
+TEST(Folders, FloorsDoNotKnowTheSystems) {
+  for (const File& file : sources()) {
+    const std::string folder = first_part(file.path);
+    if (folder == "systems" || folder == "cli") continue;
+    for (const std::string& include : file.includes) EXPECT_NE(first_part(include), "systems") << file.path;
+  }
+}
+
+// A model is what a room's task, recipe, generation and files are made around, not the other way round.
+TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
+  const std::regex plumbing(
+      "(^|/)(system|task|tasks|recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_files|features|data|roles)"
+      "[a-z_]*\\.(h|cpp)$");
+  const std::vector<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};
+  int64_t models = 0;
+  for (const File& file : sources()) {
+    if (room_of(file.path).empty() || std::regex_search(file.path, plumbing)) continue;
+    ++models;
+    for (const std::string& include : file.includes)
+      EXPECT_EQ(std::count(unknown.begin(), unknown.end(), first_part(include)), 0)
+          << file.path << " includes " << include;
+  }
+  EXPECT_GT(models, 10);
+}
+
+}  // namespace
+}  // namespace melete
