@@ -11,7 +11,7 @@ prefix=$work/prefix
 fail() { echo "install_example: $*" >&2; exit 1; }
 
 cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { cat "$work/install.log" >&2; fail "install"; }
-[ -f "$prefix/include/melete/generate/load_codec.h" ] || fail "no headers in $prefix/include/melete"
+[ -f "$prefix/include/melete/systems/soundstream/load.h" ] || fail "no headers in $prefix/include/melete"
 [ ! -e "$prefix/include/melete/cli" ] || fail "the command line's headers were installed"
 # What is installed must not know where it was built, nor force our warnings on others.
 if find "$prefix" -name '*.cmake' -exec grep -nE -- "$source|$build|-Werror|-Wshadow|melete_warnings|libc10" {} +; then

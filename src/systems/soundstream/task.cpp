@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
+#include <set>
 #include <utility>
 
 #include "data/batch.h"
@@ -126,7 +127,12 @@ void SoundStreamTask::write_samples(const Batch& batch, const std::string& label
 }
 
 bool SoundStreamTask::averaged(const std::string& name) const {
-  return name.starts_with("codec.") || config_.model.codec.as_audiolm_pytorch;
+  if (config_.model.codec.as_audiolm_pytorch) return true;
+  // Codebooks are moving averages already, and jump when a code is revived: theirs are the online ones.
+  static const std::set<std::string> kOfCodebook = {"initialised", "counts", "embedding_sum", "embedding"};
+  const bool of_codebook =
+      name.starts_with("codec.quantizer.") && kOfCodebook.count(name.substr(name.rfind('.') + 1)) > 0;
+  return name.starts_with("codec.") && !of_codebook;
 }
 
 }  // namespace melete
