@@ -113,10 +113,14 @@ TransformerImpl::TransformerImpl(const TransformerConfig& config) : config_(conf
   norm = register_module("norm", RmsNorm(config.dim));
 }
 
+at::Tensor TransformerImpl::frequencies() const {
+  return rotary_frequencies(config_.head_dim, kTheta).to(norm->weight.device());
+}
+
 Rotation TransformerImpl::positions(int64_t frames) const {
   const at::Tensor registers = at::full({config_.register_tokens}, kRegisterPosition, at::kLong);
   const at::Tensor all = at::cat({registers, at::arange(frames, at::kLong)}).to(norm->weight.device());
-  return rotation(all, rotary_frequencies(config_.head_dim, kTheta).to(all.device()), RotaryPairs::halves);
+  return rotation(all, frequencies(), RotaryPairs::halves);
 }
 
 at::Tensor TransformerImpl::forward(at::Tensor x, const Rotation& positions, const at::Tensor& valid,

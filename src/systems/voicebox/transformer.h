@@ -86,6 +86,7 @@ struct TransformerImpl : torch::nn::Module {
 
   // Positions of the register tokens and of so many frames; the same for every pass over them.
   Rotation positions(int64_t frames) const;
+  at::Tensor frequencies() const;  // of the rotation: [head_dim / 2]
   // x [batch, n, dim]; valid bool [batch, n] or undefined: what is not padding; condition [batch,
   // condition_dim]. draws: dropout in training, nullptr without. -> [batch, n, dim], normalised
   at::Tensor forward(at::Tensor x, const Rotation& positions, const at::Tensor& valid,
