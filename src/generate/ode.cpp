@@ -155,7 +155,8 @@ class AdaptiveSolver {
     const at::Tensor accepted = at::logical_and(running, ratio <= 1);
     solution_.rejected += at::logical_and(running, ratio > 1).sum().item<int64_t>();
     at::Tensor new_time = time_ + step;
-    if (!config_.as_torchdiffeq) new_time = at::where(step >= end_ - time_, at::full_like(step, end_), new_time);
+    if (!config_.as_torchdiffeq)
+      new_time = at::where(step >= end_ - time_, at::full_like(step, end_), new_time);
     const bool past_end = config_.as_torchdiffeq && accepted.item<bool>() && new_time.item<double>() > end_;
     const at::Tensor result = past_end ? interpolated(next, slopes, step.item<double>()) : next;
 
@@ -203,7 +204,9 @@ void describe(Schema& s, OdeConfig& c) {
   s.option("grid", c.grid, "where the steps are; epss: 5, 6, 7, 10, 12 or 16 of them, most of them early")
       .one_of({"uniform", "epss"});
   s.option("times", c.times, "a grid of one's own, from 0 to 1").at_least(0).at_most(1);
-  s.option("sway", c.sway, "below 0: more steps early, above: late").at_least(-1).at_most(2 / (std::numbers::pi - 2));
+  s.option("sway", c.sway, "below 0: more steps early, above: late")
+      .at_least(-1)
+      .at_most(2 / (std::numbers::pi - 2));
   s.option("absolute_tolerance", c.absolute_tolerance, "of a method that chooses its steps").at_least(0);
   s.option("relative_tolerance", c.relative_tolerance, "likewise, as a share of the value").at_least(0);
   s.option("most_steps", c.most_steps, "that such a method may take").at_least(1);

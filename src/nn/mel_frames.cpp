@@ -24,7 +24,8 @@ void describe(Schema& s, MelFramesConfig& c) {
   s.option("window", c.window, "of a spectrum, Hann").at_least(2).unit("samples");
   s.option("hop", c.hop, "between frames").at_least(1).unit("samples");
   s.option("high_hz", c.high_hz, "where the highest band ends; 0: half the rate").at_least(0).unit("Hz");
-  s.option("edges", c.edges, "centre: frames are centred on multiples of the hop; same: each stands for a hop")
+  s.option("edges", c.edges,
+           "centre: frames are centred on multiples of the hop; same: each stands for a hop")
       .one_of({"centre", "same"});
   s.option("values", c.values, "scale of the bands").one_of({"log_magnitude", "decibels", "power"});
 }
@@ -48,9 +49,9 @@ int64_t MelFrames::frames(int64_t samples) const {
 at::Tensor MelFrames::operator()(const at::Tensor& audio) const {
   const StftConfig stft_config{config_.n_fft, config_.hop, config_.window};
   const bool centred = config_.edges == "centre";
-  const at::Tensor spectrum = centred ? stft(audio, stft_config)
-                                      : stft(mirror_ends(audio, (config_.window - config_.hop) / 2), stft_config,
-                                             StftEnds::cut);
+  const at::Tensor spectrum =
+      centred ? stft(audio, stft_config)
+              : stft(mirror_ends(audio, (config_.window - config_.hop) / 2), stft_config, StftEnds::cut);
   const at::Tensor power = at::view_as_real(spectrum).square().sum(-1).transpose(1, 2);
   const bool magnitudes = config_.values == "log_magnitude";
   const at::Tensor bands = at::matmul(magnitudes ? power.sqrt() : power, filters_.to(audio.device()));

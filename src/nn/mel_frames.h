@@ -19,8 +19,8 @@ struct MelFramesConfig {
   int64_t hop = 256;
   double high_hz = 0;            // where the highest band ends; 0: half the rate
   std::string edges = "centre";  // centre: samples / hop + 1 frames; same: samples / hop
-  // log_magnitude: natural logarithm of mel bands of magnitudes, Vocos's own; decibels, power: of mel bands of
-  // power, as voicebox-pytorch's MelVoco has them.
+  // log_magnitude: natural logarithm of mel bands of magnitudes, Vocos's own; decibels, power: of mel bands
+  // of power, as voicebox-pytorch's MelVoco has them.
   std::string values = "log_magnitude";
 };
 void describe(Schema& schema, MelFramesConfig& config);

@@ -11,14 +11,13 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kKernel = 7;         // of all convolutions
-constexpr double kEpsilon = 1e-6;      // of the norms
-constexpr double kLoudest = 100;       // magnitudes are cut there
+constexpr int64_t kKernel = 7;     // of all convolutions
+constexpr double kEpsilon = 1e-6;  // of the norms
+constexpr double kLoudest = 100;   // magnitudes are cut there
 constexpr double kWeightDeviation = 0.02;
 
 torch::nn::Conv1d convolution(int64_t in, int64_t out, int64_t groups) {
-  return torch::nn::Conv1d(
-      torch::nn::Conv1dOptions(in, out, kKernel).padding(kKernel / 2).groups(groups));
+  return torch::nn::Conv1d(torch::nn::Conv1dOptions(in, out, kKernel).padding(kKernel / 2).groups(groups));
 }
 
 // What the paper starts from.
@@ -38,7 +37,8 @@ void describe(Schema& s, VocosConfig& c) {
   s.option("bandwidths", c.bandwidths, "that the norms tell apart; 0: none").at_least(0);
   s.option("n_fft", c.n_fft, "of the spectrum that it predicts").at_least(2).unit("samples");
   s.option("hop", c.hop, "between frames").at_least(1).unit("samples");
-  s.option("edges", c.edges, "centre: frames are centred on multiples of the hop; same: each stands for a hop")
+  s.option("edges", c.edges,
+           "centre: frames are centred on multiples of the hop; same: each stands for a hop")
       .one_of({"centre", "same"});
   s.option("codebook_rows", c.codebook_rows, "of codebooks that its frames are sums of; 0: none").at_least(0);
 }
@@ -89,7 +89,8 @@ at::Tensor VocosImpl::forward(const at::Tensor& frames, int64_t bandwidth) {
           bandwidth);
   at::Tensor x = norm(input(frames.transpose(1, 2)).transpose(1, 2), bandwidth).transpose(1, 2);
   for (const auto& block : *blocks) x = block->as<VocosBlockImpl>()->forward(x, bandwidth);
-  const auto halves = project(final_norm(x.transpose(1, 2), 0), output).to(at::kFloat).transpose(1, 2).chunk(2, 1);
+  const auto halves =
+      project(final_norm(x.transpose(1, 2), 0), output).to(at::kFloat).transpose(1, 2).chunk(2, 1);
   const at::Tensor magnitude = halves[0].exp().clamp_max(kLoudest);
   const at::Tensor spectrum = at::complex(magnitude * halves[1].cos(), magnitude * halves[1].sin());
   return inverse_stft(spectrum, {config_.n_fft, config_.hop, config_.n_fft},

@@ -22,7 +22,7 @@ struct VocosConfig {
   int64_t layers = 8;
   int64_t bandwidths = 0;  // conditions that the norms have a gain and a shift of their own for; 0: none
   int64_t n_fft = 1024;
-  int64_t hop = 256;            // samples between frames
+  int64_t hop = 256;             // samples between frames
   std::string edges = "centre";  // centre: frames - 1 hops of sound; same: as many hops as frames
   int64_t codebook_rows = 0;     // of all codebooks together, where its frames are sums of their vectors
 };

@@ -16,7 +16,8 @@ std::string identity_with(const std::string& kind, const nlohmann::ordered_json&
 
 }  // namespace
 
-MelVocos::MelVocos(const MelFramesConfig& config, Vocos vocoder) : mel_(config), vocoder_(std::move(vocoder)) {
+MelVocos::MelVocos(const MelFramesConfig& config, Vocos vocoder)
+    : mel_(config), vocoder_(std::move(vocoder)) {
   const VocosConfig& vocos = vocoder_->config();
   require(vocos.input_dim == config.mels, "[vocos] expected frames of {} mels, got {}", vocos.input_dim,
           config.mels);

@@ -46,7 +46,8 @@ class EncodecVocos final : public AudioFeatures {
   at::Tensor encode(const at::Tensor& audio) const override;
   at::Tensor decode(const at::Tensor& frames) const override;
 
-  at::Tensor codes(const at::Tensor& frames) const;  // [batch, frames, dim] -> int64 [batch, frames, quantizers]
+  at::Tensor codes(
+      const at::Tensor& frames) const;  // [batch, frames, dim] -> int64 [batch, frames, quantizers]
 
  private:
   EncodecCodec codec_;

@@ -42,7 +42,8 @@ std::vector<std::string> names(const std::string& ours, const VocosConfig& confi
     std::string theirs = std::regex_replace(ours, pattern, replacement);
     std::smatch match;
     if (config.bandwidths > 0 && std::regex_match(ours, match, tabled))
-      theirs = theirs.substr(0, theirs.rfind('.')) + (match.str(2) == "weight" ? ".scale.weight" : ".shift.weight");
+      theirs = theirs.substr(0, theirs.rfind('.')) +
+               (match.str(2) == "weight" ? ".scale.weight" : ".shift.weight");
     return {theirs};
   }
   fail("[vocos] no name known for `{}`", ours);

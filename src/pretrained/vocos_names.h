@@ -10,8 +10,8 @@
 
 namespace melete::foreign_vocos {
 
-// What the shapes of the weights tell. The hop is a quarter of the transform, as published models have it; those
-// on EnCodec's frames have as many hops as frames.
+// What the shapes of the weights tell. The hop is a quarter of the transform, as published models have it;
+// those on EnCodec's frames have as many hops as frames.
 VocosConfig from_weights(const TensorMap& weights, const std::string& where);
 
 // Weights under the package's names; parts that only its training or its feature extractor need are left out.

@@ -18,11 +18,12 @@ at::Tensor VoiceboxDraws::rows(std::string_view what, int64_t, int64_t) {
 }
 
 const at::Tensor& VoiceboxDraws::recorded(std::string_view what) const {
-  static const std::map<std::string, std::string, std::less<>> names = {{"times", "times"},
-                                                                        {"mask_fraction", "frac_lengths"},
-                                                                        {"mask_start", "start_uniform"},
-                                                                        {"condition_drop", "cond_drop_uniform"},
-                                                                        {"bernoulli", "uniform"}};
+  static const std::map<std::string, std::string, std::less<>> names = {
+      {"times", "times"},
+      {"mask_fraction", "frac_lengths"},
+      {"mask_start", "start_uniform"},
+      {"condition_drop", "cond_drop_uniform"},
+      {"bernoulli", "uniform"}};
   if (what == "noise") return case_.rand(prefix_ + (case_.has("rand." + prefix_ + "x0") ? "x0" : "y0"));
   const auto found = names.find(what);
   require(found != names.end(), "upstream draws nothing like {}", what);

@@ -44,6 +44,7 @@ voicebox::Voicebox voicebox_network(const Case& c, const nlohmann::ordered_json&
                                     const TensorMap& weights, int64_t latent_dim = 0);
 
 // prefix: what stands before the module's names in the case's gradients
-void check_gradients(const Case& c, Checker& check, torch::nn::Module& module, const std::string& prefix = "");
+void check_gradients(const Case& c, Checker& check, torch::nn::Module& module,
+                     const std::string& prefix = "");
 
 }  // namespace melete::golden

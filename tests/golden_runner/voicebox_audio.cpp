@@ -39,7 +39,8 @@ void check_mel(const Case& c, Checker& check) {
     require(mel.size(1) == features.frames(c.in("audio").size(1)), "it says {} frames and makes {}",
             features.frames(c.in("audio").size(1)), mel.size(1));
   }
-  if (c.has("in.mel_to_decode")) check.close("decoded", features.decode(c.in("mel_to_decode")), c.out("decoded"));
+  if (c.has("in.mel_to_decode"))
+    check.close("decoded", features.decode(c.in("mel_to_decode")), c.out("decoded"));
 }
 
 void check_encodec(const Case& c, Checker& check) {
@@ -51,14 +52,16 @@ void check_encodec(const Case& c, Checker& check) {
     Encodec model = foreign_encodec::load(foreign_encodec::from_weights(codec, c.name), codec, c.name);
     const at::Tensor audio = c.in("audio");
     if (c.has("out.encoder_output"))
-      check.close("encoder_output", model->encode(audio.view({audio.size(0), 1, -1})), c.out("encoder_output"));
+      check.close("encoder_output", model->encode(audio.view({audio.size(0), 1, -1})),
+                  c.out("encoder_output"));
     if (c.has("out.codes"))
       check.close("codes", EncodecCodec(model).encode(audio.flatten(1)), c.out("codes"));
     if (c.has("out.latents")) check.close("latents", features->encode(audio.flatten(1)), c.out("latents"));
   }
   if (!c.has("in.noisy_latents")) return;
   const at::Tensor& latents = c.in("noisy_latents");
-  check.close("codes_of_noisy_latents", features->codes(latents).transpose(1, 2), c.out("codes_of_noisy_latents"));
+  check.close("codes_of_noisy_latents", features->codes(latents).transpose(1, 2),
+              c.out("codes_of_noisy_latents"));
   check.close("decoded", features->decode(latents).unsqueeze(1), c.out("decoded"));
 }
 

@@ -73,9 +73,10 @@ void check_drawn_masks(const Case& c, Checker& check, voicebox::DurationPredicto
     if (!c.has("out.durations_" + kind)) continue;
     VoiceboxDraws draws(c, kind + "_", shares[0], shares[1]);
     voicebox::DurationInput input = given;
-    input.hidden = kind == "span"
-                       ? voicebox::span_mask(at::full({batch}, frames, at::kLong), frames, shares[0], shares[1], draws)
-                       : voicebox::chance_mask({batch, frames}, c.config.value("p_drop_prob", 0.2), "bernoulli", draws);
+    input.hidden =
+        kind == "span"
+            ? voicebox::span_mask(at::full({batch}, frames, at::kLong), frames, shares[0], shares[1], draws)
+            : voicebox::chance_mask({batch, frames}, c.config.value("p_drop_prob", 0.2), "bernoulli", draws);
     check.close(kind + "_cond_mask", input.hidden, c.out(kind + "_cond_mask"));
     if (const double drop = c.json.value("cond_drop_prob", 0.0); drop > 0) {
       input.dropped = voicebox::chance_mask({batch}, drop, "condition_drop", draws);
@@ -86,7 +87,8 @@ void check_drawn_masks(const Case& c, Checker& check, voicebox::DurationPredicto
 }
 
 void check_durations(const Case& c, Checker& check) {
-  const at::Tensor* projection = c.weights.count("proj_in.weight") ? &c.weights.at("proj_in.weight") : nullptr;
+  const at::Tensor* projection =
+      c.weights.count("proj_in.weight") ? &c.weights.at("proj_in.weight") : nullptr;
   voicebox::DurationPredictor model(
       voicebox_pytorch::duration_config(c.config, projection != nullptr ? projection->size(1) : 0));
   voicebox_pytorch::load(*model, c.weights, c.name);

@@ -15,7 +15,8 @@ constexpr double kFixedSteps = 1e-3, kAdaptiveSteps = 1e-2;  // of what sampling
 // Upstream's wrapper with its parts.
 struct Wrapper {
   explicit Wrapper(const Case& c)
-      : weights(weights_of(c, "voicebox.")), prefix(below(c.weights, "voicebox.").empty() ? "" : "voicebox.") {
+      : weights(weights_of(c, "voicebox.")),
+        prefix(below(c.weights, "voicebox.").empty() ? "" : "voicebox.") {
     const TensorMap audio = below(weights, "audio_enc_dec.");
     if (!audio.empty()) features = encodec_vocos(audio, c.name);
     network = voicebox_network(c, c.config.at("voicebox"), weights, features ? features->dim() : 0);
@@ -85,7 +86,8 @@ at::Tensor ids_by_duration(const Case& c, Checker& check, const at::Tensor& cont
     input.hidden =
         voicebox::span_mask(at::full({batch}, frames, at::kLong), frames, shares[0], shares[1], draws);
   else
-    input.hidden = voicebox::chance_mask({batch, frames}, arguments.value("p_drop_prob", 0.2), "bernoulli", draws);
+    input.hidden =
+        voicebox::chance_mask({batch, frames}, arguments.value("p_drop_prob", 0.2), "bernoulli", draws);
   if (c.has("out.dp_cond_mask")) check.close("dp_cond_mask", input.hidden, c.out("dp_cond_mask"));
   const at::Tensor durations = predictor->guided(input, 1);
   if (c.has("out.durations")) check.close("durations", durations, c.out("durations"));
@@ -120,7 +122,8 @@ void check_sample(const Case& c, Checker& check) {
   if (c.has("out.cond_used")) check.close("cond_used", context, c.out("cond_used"));
   condition.context = context;
   // Without a mask upstream hides all of it, and it always keeps what it made where nothing was hidden.
-  condition.hidden = c.has("in.cond_mask") ? c.in("cond_mask") : at::ones({context.size(0), context.size(1)}, at::kBool);
+  condition.hidden =
+      c.has("in.cond_mask") ? c.in("cond_mask") : at::ones({context.size(0), context.size(1)}, at::kBool);
 
   const auto how = voicebox_pytorch::sampling_config(c.config, c.json.value("steps", int64_t{3}),
                                                      c.json.value("cond_scale", 1.0));
@@ -133,7 +136,8 @@ void check_sample(const Case& c, Checker& check) {
   const double tolerance = adaptive ? kAdaptiveSteps : kFixedSteps;
   for (const char* name : {"sampled", "latents"})
     if (c.has(std::string("out.") + name)) check.close(name, solution.x, c.out(name), tolerance);
-  if (c.has("out.codes")) check.close("codes", wrapper.features->codes(solution.x).transpose(1, 2), c.out("codes"));
+  if (c.has("out.codes"))
+    check.close("codes", wrapper.features->codes(solution.x).transpose(1, 2), c.out("codes"));
   if (c.has("out.audio"))
     check.close("audio", wrapper.features->decode(solution.x).unsqueeze(1), c.out("audio"), tolerance);
 }

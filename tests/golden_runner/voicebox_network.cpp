@@ -74,8 +74,8 @@ void check_loss(const Case& c, Checker& check, voicebox::Voicebox& model, const 
   const auto prepared = model->prepare(condition);
   const at::Tensor guess = model->forward(c.in("x"), c.in("times"), prepared);
   if (c.has("out.pred")) check.close("pred", guess, c.out("pred"));
-  const at::Tensor counted = prepared.valid.defined() ? at::logical_and(condition.hidden, prepared.valid)
-                                                      : condition.hidden;
+  const at::Tensor counted =
+      prepared.valid.defined() ? at::logical_and(condition.hidden, prepared.valid) : condition.hidden;
   const at::Tensor loss = row_means((guess - c.in("target")).square().mean(-1), counted).mean();
   check.close("loss", loss, c.out("loss"));
   loss.backward();
@@ -84,7 +84,8 @@ void check_loss(const Case& c, Checker& check, voicebox::Voicebox& model, const 
 
 void check_network(const Case& c, Checker& check) {
   const TensorMap& weights = c.weights;
-  voicebox::Voicebox model = voicebox_network(c, c.config, weights, voicebox_pytorch::latent_dim_of_file(weights));
+  voicebox::Voicebox model =
+      voicebox_network(c, c.config, weights, voicebox_pytorch::latent_dim_of_file(weights));
   const auto shares = voicebox_pytorch::flow_matching_config({}, c.config);
   Condition condition = given_condition(c);
   const int64_t batch = c.in("x").size(0), frames = c.in("x").size(1);
@@ -131,9 +132,10 @@ void check_network(const Case& c, Checker& check) {
     }
 }
 
-const bool registered = register_case("voicebox", "Transformer", check_transformer) &&
-                        register_case("voicebox", "gateloop_transformer.SimpleGateLoopLayer", check_gate_loop) &&
-                        register_case("voicebox", "VoiceBox", check_network);
+const bool registered =
+    register_case("voicebox", "Transformer", check_transformer) &&
+    register_case("voicebox", "gateloop_transformer.SimpleGateLoopLayer", check_gate_loop) &&
+    register_case("voicebox", "VoiceBox", check_network);
 
 }  // namespace
 

@@ -49,9 +49,10 @@ void check_trainer(const Case& c, Checker& check) {
   const auto features = audio.empty() ? nullptr : encodec_vocos(audio, c.name);
   voicebox::Voicebox model =
       voicebox_network(c, c.config.at("voicebox"), weights, features ? features->dim() : 0);
-  const auto config = voicebox_pytorch::flow_matching_config(c.config.value("cfm_wrapper", ordered_json::object()),
-                                                             c.config.at("voicebox"));
-  const int64_t items = c.json.contains("dataset_lengths") ? static_cast<int64_t>(c.json["dataset_lengths"].size()) : 0;
+  const auto config = voicebox_pytorch::flow_matching_config(
+      c.config.value("cfm_wrapper", ordered_json::object()), c.config.at("voicebox"));
+  const int64_t items =
+      c.json.contains("dataset_lengths") ? static_cast<int64_t>(c.json["dataset_lengths"].size()) : 0;
   const auto settings = rates(given, items);
   voicebox_pytorch::TrainerSchedule schedule(settings);
   OptimiserConfig adam;
@@ -84,7 +85,8 @@ void check_trainer(const Case& c, Checker& check) {
     for (int64_t part = 0; part < accumulate; ++part)
       (losses_of(fmt::format("{}_a{}", prefix, part)) / accumulate).backward();
     const double norm = optimiser.gradient_norm().item<double>();
-    check.close(prefix + ".grad_norm_before_clip", at::scalar_tensor(norm), c.out(prefix + ".grad_norm_before_clip"));
+    check.close(prefix + ".grad_norm_before_clip", at::scalar_tensor(norm),
+                c.out(prefix + ".grad_norm_before_clip"));
     const at::Tensor& rate = c.out(prefix + ".lr");
     check.close(prefix + ".lr", at::full_like(rate, schedule.rate(step) / settings.learning_rate),
                 rate / settings.learning_rate);
@@ -92,7 +94,8 @@ void check_trainer(const Case& c, Checker& check) {
     optimiser.clear_gradients();
     if (step % every != 0) continue;
     const at::NoGradGuard no_grad;
-    if (const std::string name = fmt::format("valid{}", validated++); c.has("in." + name + ".x1")) losses_of(name);
+    if (const std::string name = fmt::format("valid{}", validated++); c.has("in." + name + ".x1"))
+      losses_of(name);
   }
   for (const auto& pair : voicebox_pytorch::pairs(*model))
     if (const std::string key = "out.final.voicebox." + pair.theirs; c.has(key))

@@ -108,7 +108,8 @@ Alignment AlignerImpl::forward(const AlignerInput& given) {
 at::Tensor monotonic_durations(const at::Tensor& scores, const at::Tensor& frame_lengths,
                                const at::Tensor& phoneme_lengths) {
   const at::Tensor values = scores.to(at::kCPU, at::kFloat).contiguous();
-  const at::Tensor frames = frame_lengths.to(at::kCPU, at::kLong), counts = phoneme_lengths.to(at::kCPU, at::kLong);
+  const at::Tensor frames = frame_lengths.to(at::kCPU, at::kLong),
+                   counts = phoneme_lengths.to(at::kCPU, at::kLong);
   const at::Tensor durations = at::zeros({values.size(0), values.size(2)}, at::kLong);
   for (int64_t row = 0; row < values.size(0); ++row) {
     const auto used = frames[row].item<int64_t>(), count = counts[row].item<int64_t>();
@@ -145,7 +146,8 @@ at::Tensor forward_sum_loss(const at::Tensor& scores, const at::Tensor& frame_le
                             const at::Tensor& phoneme_lengths, double blank) {
   const int64_t batch = scores.size(0), n = scores.size(2);
   // CTC's symbols are the phonemes' places, each once; symbol 0 is the blank.
-  const at::Tensor symbols = at::constant_pad_nd(scores, {1, 0}, blank).transpose(0, 1);  // [frames, batch, n + 1]
+  const at::Tensor symbols =
+      at::constant_pad_nd(scores, {1, 0}, blank).transpose(0, 1);  // [frames, batch, n + 1]
   const at::Tensor there =
       at::arange(n + 1, phoneme_lengths.options()).unsqueeze(0) <= phoneme_lengths.unsqueeze(1);
   const at::Tensor logarithms = symbols.masked_fill(there.logical_not(), kImpossible).log_softmax(-1);

@@ -43,7 +43,9 @@ void describe(Schema& s, DurationConfig& c) {
 }
 
 void describe(Schema& s, DurationLossConfig& c) {
-  s.option("condition_drop", c.condition_drop, "share of rows without known durations").at_least(0).at_most(1);
+  s.option("condition_drop", c.condition_drop, "share of rows without known durations")
+      .at_least(0)
+      .at_most(1);
   s.option("hide_all", c.hide_all, "share of rows whose durations are all hidden").at_least(0).at_most(1);
   s.option("hidden_share_low", c.hidden_share_low, "least share of phonemes hidden otherwise")
       .at_least(0)
@@ -63,8 +65,7 @@ DurationPredictorImpl::DurationPredictorImpl(const DurationConfig& config) : con
       register_module("phoneme_embedding", torch::nn::Embedding(config.phonemes, config.phoneme_dim));
   null_condition = register_buffer("null_condition", at::zeros({dim}));
   input = register_module("input", torch::nn::Linear(config.phoneme_dim + dim, dim));
-  position_convolution =
-      register_module("position_convolution", PositionConvolution(config.positions, dim));
+  position_convolution = register_module("position_convolution", PositionConvolution(config.positions, dim));
   transformer = register_module("transformer", Transformer(config.transformer));
   output = register_module("output", torch::nn::Linear(dim, 1));
 }

@@ -14,7 +14,8 @@ namespace melete::voicebox {
 struct DurationConfig {
   int64_t phonemes = 256;
   int64_t phoneme_dim = 512;
-  int64_t condition_dim = 1;  // values a phoneme that are known beside it: 1, for the durations of its neighbours
+  int64_t condition_dim =
+      1;  // values a phoneme that are known beside it: 1, for the durations of its neighbours
   bool project_condition = true;  // to the transformer's dim; else it must have that
   PositionConfig positions;
   TransformerConfig transformer;  // 512 wide, 10 deep, 8 heads, no register tokens and no skips by default
@@ -56,7 +57,8 @@ TORCH_MODULE(DurationPredictor);
 // Each phoneme as often as its duration says, rounded, at least once; padding takes no time.
 // phonemes int64 [batch, n], durations [batch, n] -> [batch, frames], filled up with -1
 at::Tensor repeat_by_durations(const at::Tensor& phonemes, const at::Tensor& durations);
-// voicebox-pytorch: durations are cut, not rounded, padding lasts as well, and short rows are filled up with 0.
+// voicebox-pytorch: durations are cut, not rounded, padding lasts as well, and short rows are filled up with
+// 0.
 at::Tensor repeat_as_upstream(const at::Tensor& phonemes, const at::Tensor& durations);
 
 struct DurationLossConfig {

@@ -14,8 +14,7 @@ namespace {
 at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws) {
   const int64_t rows = batch.frames.size(0), frames = batch.frames.size(1);
   const auto device = batch.frames.device();
-  const bool own_lengths =
-      !config.as_upstream && batch.valid.defined() && batch.valid.size(1) == frames;
+  const bool own_lengths = !config.as_upstream && batch.valid.defined() && batch.valid.size(1) == frames;
   const at::Tensor lengths = row_lengths(own_lengths ? batch.valid : at::Tensor(), rows, frames, device);
   const at::Tensor spans =
       span_mask(lengths, frames, config.hidden_share_low, config.hidden_share_high, draws);

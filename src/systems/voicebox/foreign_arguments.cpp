@@ -104,7 +104,8 @@ voicebox::DurationConfig duration_config(const Json& arguments, int64_t latent_d
   add_position_setters(setters, config.positions);
   setters["num_phoneme_tokens"] = argument_to(config.phonemes);
   setters["dim_phoneme_emb"] = argument_to(config.phoneme_dim);
-  for (const char* other : {"audio_enc_dec", "tokenizer", "p_drop_prob", "frac_lengths_mask", "aligner_kwargs"})
+  for (const char* other :
+       {"audio_enc_dec", "tokenizer", "p_drop_prob", "frac_lengths_mask", "aligner_kwargs"})
     setters[other] = ignore;
   apply_arguments(arguments, setters, kSystem, "DurationPredictor");
   check_depth(config.transformer);
@@ -182,9 +183,10 @@ voicebox::FlowSampling sampling_config(const Json& wrapper, int64_t points, doub
 
 Json voicebox_arguments(const voicebox::VoiceboxConfig& config) {
   const voicebox::TransformerConfig& t = config.transformer;
-  require(!t.skip_connections && t.depth % 2 == 0,
-          "[voicebox-pytorch] its VoiceBox has no skip connections and an even depth; this model has {} layers{}",
-          t.depth, t.skip_connections ? " with skips" : "");
+  require(
+      !t.skip_connections && t.depth % 2 == 0,
+      "[voicebox-pytorch] its VoiceBox has no skip connections and an even depth; this model has {} layers{}",
+      t.depth, t.skip_connections ? " with skips" : "");
   Json made = {{"dim_in", config.input_dim()},
                {"dim_cond_emb", config.token_dim},
                {"dim", t.dim},

@@ -28,8 +28,8 @@ voicebox::FlowMatchingConfig flow_matching_config(const Json& wrapper, const Jso
 // Its sample(steps, cond_scale): so many points in time, one less of steps.
 voicebox::FlowSampling sampling_config(const Json& wrapper, int64_t points, double guidance);
 
-// The arguments of VoiceBox(...) that make the same network; the inverse of voicebox_config. What upstream has no
-// argument for (skip connections, an odd depth) is an Error.
+// The arguments of VoiceBox(...) that make the same network; the inverse of voicebox_config. What upstream
+// has no argument for (skip connections, an odd depth) is an Error.
 Json voicebox_arguments(const voicebox::VoiceboxConfig& config);
 // The arguments that the shapes of a VoiceBox's weights tell, all that matter to the network.
 Json voicebox_arguments_of_file(const TensorMap& state_dict, const std::string& where);
@@ -45,8 +45,8 @@ struct NamedPair {
 };
 std::vector<NamedPair> pairs(torch::nn::Module& module);
 
-// Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them; the
-// codec, vocoder and aligner inside, and what follows from settings, are left out.
+// Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them;
+// the codec, vocoder and aligner inside, and what follows from settings, are left out.
 void load(torch::nn::Module& module, const TensorMap& state_dict, const std::string& where);
 
 // A state_dict as theirs.

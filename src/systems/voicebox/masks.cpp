@@ -17,12 +17,14 @@ at::Tensor first_frames(const at::Tensor& lengths, int64_t frames) {
 }
 
 at::Tensor row_lengths(const at::Tensor& valid, int64_t batch, int64_t frames, const at::Device& device) {
-  return valid.defined() ? valid.sum(1) : at::full({batch}, frames, at::TensorOptions(device).dtype(at::kLong));
+  return valid.defined() ? valid.sum(1)
+                         : at::full({batch}, frames, at::TensorOptions(device).dtype(at::kLong));
 }
 
 at::Tensor span_mask(const at::Tensor& lengths, int64_t frames, double low, double high, Draws& draws) {
   const int64_t batch = lengths.size(0);
-  const at::Tensor share = (draws.uniform("mask_fraction", {batch}) * (high - low) + low).to(lengths.device());
+  const at::Tensor share =
+      (draws.uniform("mask_fraction", {batch}) * (high - low) + low).to(lengths.device());
   const at::Tensor hidden = (share.to(at::kFloat) * lengths).to(at::kLong);
   const at::Tensor place = draws.uniform("mask_start", {batch}).to(lengths.device());
   const at::Tensor start = ((lengths - hidden) * place).clamp_min(0);

@@ -18,8 +18,8 @@ struct Sampled {
   at::Tensor frames;  // [batch, frames, frame_dim]; where context was not hidden, it is there bit for bit
   OdeSolution solution;
 };
-// What is to be made is what the condition hides. Without a mask all frames are made, with all of the context in
-// sight. draws: one, the noise.
+// What is to be made is what the condition hides. Without a mask all frames are made, with all of the context
+// in sight. draws: one, the noise.
 Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws);
 
 // The flow of a condition for a solver; no gradient. The model must outlive it.

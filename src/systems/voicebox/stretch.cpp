@@ -9,7 +9,8 @@ struct Places {
   at::Tensor share;        // of the right one, float32 [batch, frames]
 };
 
-// Frame j stands at (j + 1/2) * from / to - 1/2 of the source, as interpolation without aligned corners has it.
+// Frame j stands at (j + 1/2) * from / to - 1/2 of the source, as interpolation without aligned corners has
+// it.
 Places places(const at::Tensor& from, const at::Tensor& to, int64_t frames) {
   const at::Tensor scale = from.to(at::kFloat) / to.clamp_min(1).to(at::kFloat);
   const at::Tensor centre = at::arange(frames, from.options().dtype(at::kFloat)) + 0.5;

@@ -11,7 +11,8 @@ namespace melete::voicebox {
 at::Tensor stretch(const at::Tensor& x, const at::Tensor& from_lengths, const at::Tensor& to_lengths,
                    int64_t frames);
 
-// A mask at the pace of `frames`: true wherever a true position has a share. bool [batch, n] -> [batch, frames]
+// A mask at the pace of `frames`: true wherever a true position has a share. bool [batch, n] -> [batch,
+// frames]
 at::Tensor stretch_mask(const at::Tensor& mask, int64_t frames);
 
 }  // namespace melete::voicebox

@@ -11,9 +11,9 @@ namespace melete::voicebox {
 
 namespace {
 
-constexpr double kTheta = 50000;             // of the rotary positions
+constexpr double kTheta = 50000;               // of the rotary positions
 constexpr int64_t kRegisterPosition = -10000;  // far from every frame
-constexpr double kNormedScale = 10;          // of scores between normalised queries and keys
+constexpr double kNormedScale = 10;            // of scores between normalised queries and keys
 
 }  // namespace
 
@@ -105,8 +105,7 @@ TransformerImpl::TransformerImpl(const TransformerConfig& config) : config_(conf
   require(!config.skip_connections || config.depth % 2 == 0,
           "[transformer] skip connections need an even depth, got {}", config.depth);
   if (config.register_tokens > 0)
-    register_tokens =
-        register_parameter("register_tokens", at::randn({config.register_tokens, config.dim}));
+    register_tokens = register_parameter("register_tokens", at::randn({config.register_tokens, config.dim}));
   for (int64_t i = 0; i < config.depth; ++i)
     layers->push_back(Layer(config, config.skip_connections && i >= config.depth / 2));
   register_module("layers", layers);

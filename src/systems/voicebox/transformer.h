@@ -31,7 +31,8 @@ struct TransformerConfig {
   bool skip_connections = true;  // the second half of the layers sees what the first half saw, last to first
   double skip_scale = 0.7071067811865476;
   bool gate_loops = false;
-  int64_t condition_dim = 0;  // not a setting: of the embedding that steers the norms; 0: they are not steered
+  int64_t condition_dim =
+      0;  // not a setting: of the embedding that steers the norms; 0: they are not steered
 };
 void describe(Schema& schema, TransformerConfig& config);
 

@@ -1,5 +1,5 @@
-// The learning rates that VoiceBoxTrainer really uses: its warm-up never reaches the rate that was asked for, and
-// the cosine after it goes on from where the warm-up stopped, by a recursion over all of the run's steps.
+// The learning rates that VoiceBoxTrainer really uses: its warm-up never reaches the rate that was asked for,
+// and the cosine after it goes on from where the warm-up stopped, by a recursion over all of the run's steps.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ void describe(Schema& s, VoiceboxConfig& c) {
   s.option("frame_dim", c.frame_dim, "values of a frame").at_least(1);
   s.option("tokens", c.tokens, "phonemes or semantic tokens that tell what to say; 0: none").at_least(0);
   s.option("token_dim", c.token_dim, "of their embeddings").at_least(1);
-  s.option("time_dim", c.time_dim, "of the time's embedding; 0: four times the transformer's dim").at_least(0);
+  s.option("time_dim", c.time_dim, "of the time's embedding; 0: four times the transformer's dim")
+      .at_least(0);
   s.option("project_frames", c.project_frames, "to the transformer's dim before the input layer");
   s.section("positions", c.positions, "convolution that tells frames apart by their neighbours");
   s.section("transformer", c.transformer, "between input and output");
@@ -31,9 +32,9 @@ PositionConvolutionImpl::PositionConvolutionImpl(const PositionConfig& config, i
   const int64_t groups = config.groups > 0 ? config.groups : dim;
   require(dim % groups == 0, "[voicebox] {} channels do not divide into {} positions.groups", dim, groups);
   convolution = register_module(
-      "convolution", torch::nn::Conv1d(torch::nn::Conv1dOptions(dim, dim, config.kernel)
-                                           .padding(config.kernel / 2)
-                                           .groups(groups)));
+      "convolution",
+      torch::nn::Conv1d(
+          torch::nn::Conv1dOptions(dim, dim, config.kernel).padding(config.kernel / 2).groups(groups)));
 }
 
 at::Tensor PositionConvolutionImpl::forward(const at::Tensor& x, const at::Tensor& valid) {
@@ -106,7 +107,8 @@ VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given) {
   at::Tensor others = told() ? at::cat({embed_tokens(given, frames), context}, -1) : context;
   result.input = at::linear(others, input->weight.narrow(1, width, others.size(2)), input->bias);
   result.valid = given.valid;
-  if (given.valid.defined() && given.valid.size(1) != frames) result.valid = stretch_mask(given.valid, frames);
+  if (given.valid.defined() && given.valid.size(1) != frames)
+    result.valid = stretch_mask(given.valid, frames);
   result.positions = transformer->positions(frames);
   return result;
 }
@@ -117,8 +119,7 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
   require(batch % rows == 0 && noisy.size(1) == prepared.input.size(1),
           "[voicebox] {} rows of {} frames do not fit {} conditions of {}", rows, noisy.size(1), batch,
           prepared.input.size(1));
-  const at::Tensor own =
-      at::linear(project_frames(noisy), input->weight.narrow(1, 0, config_.input_dim()));
+  const at::Tensor own = at::linear(project_frames(noisy), input->weight.narrow(1, 0, config_.input_dim()));
   at::Tensor x = (prepared.input.view({batch / rows, rows, noisy.size(1), -1}) + own).flatten(0, 1);
   x = position_convolution(x, prepared.valid) + x;
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);

@@ -31,10 +31,10 @@ struct PositionConvolutionImpl : torch::nn::Module {
 TORCH_MODULE(PositionConvolution);
 
 struct VoiceboxConfig {
-  int64_t frame_dim = 100;  // values of a frame
-  int64_t tokens = 256;     // ids of phonemes or semantic tokens; 0: it is not told what to say
-  int64_t token_dim = 512;  // of their embeddings
-  int64_t time_dim = 0;     // of the embedding of the time; 0: four times the transformer's dim
+  int64_t frame_dim = 100;      // values of a frame
+  int64_t tokens = 256;         // ids of phonemes or semantic tokens; 0: it is not told what to say
+  int64_t token_dim = 512;      // of their embeddings
+  int64_t time_dim = 0;         // of the embedding of the time; 0: four times the transformer's dim
   bool project_frames = false;  // to the transformer's dim before the input layer
   PositionConfig positions;
   TransformerConfig transformer;
