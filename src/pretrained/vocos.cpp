@@ -65,7 +65,7 @@ VocosBlockImpl::VocosBlockImpl(const VocosConfig& config) {
 }
 
 at::Tensor VocosBlockImpl::forward(const at::Tensor& x, int64_t bandwidth) {
-  const at::Tensor hidden = gelu(project(norm(depthwise(x).transpose(1, 2), bandwidth), expand));
+  const at::Tensor hidden = melete::gelu(project(norm(depthwise(x).transpose(1, 2), bandwidth), expand));
   return x + (scale * project(hidden, contract)).transpose(1, 2);
 }
 

@@ -22,7 +22,7 @@ struct Sampled {
 // in sight. draws: one, the noise.
 Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws);
 
-// The flow of a condition for a solver; no gradient. The model must outlive it.
+// The flow of a condition for a solver; no gradient.
 Flow guided_flow(Voicebox& model, const Condition& condition, double guidance);
 
 // Context cut at its end, or lengthened by frames of zeros: [batch, n, dim] -> [batch, frames, dim]

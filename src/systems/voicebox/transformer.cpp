@@ -85,7 +85,7 @@ FeedForwardImpl::FeedForwardImpl(const TransformerConfig& config) : dropout_(con
 }
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x, Draws* draws) {
-  return project(dropout(gated_gelu(project(x, input)), dropout_, draws), output);
+  return project(dropout(gated_gelu(project(x, input), GateOrder::value_first), dropout_, draws), output);
 }
 
 LayerImpl::LayerImpl(const TransformerConfig& config, bool has_skip) {

@@ -41,7 +41,7 @@ at::Tensor PositionConvolutionImpl::forward(const at::Tensor& x, const at::Tenso
   at::Tensor padding;
   if (valid.defined()) padding = valid.logical_not().unsqueeze(2);
   const at::Tensor frames = padding.defined() ? x.masked_fill(padding, 0) : x;
-  const at::Tensor y = gelu(convolution(frames.transpose(1, 2)).transpose(1, 2));
+  const at::Tensor y = melete::gelu(convolution(frames.transpose(1, 2)).transpose(1, 2));
   return padding.defined() ? y.masked_fill(padding, 0) : y;
 }
 
