@@ -1,9 +1,5 @@
 #include "nn/gating.h"
 
-#include <torch/nn/functional.h>
-
-#include <cmath>
-
 namespace melete {
 
 FilmImpl::FilmImpl(int64_t dim, int64_t condition_dim) {
@@ -30,18 +26,21 @@ at::Tensor SqueezeExciteImpl::forward(const at::Tensor& x) {
   return x * at::sigmoid(excite(at::silu(squeeze(mean))));
 }
 
-GateLoopImpl::GateLoopImpl(int64_t dim) {
-  norm_scale = register_parameter("norm_scale", at::ones({dim}));
+GateLoopImpl::GateLoopImpl(int64_t dim) : GateLoopImpl(dim, GateLoopOptions{}) {}
+
+GateLoopImpl::GateLoopImpl(int64_t dim, const GateLoopOptions& options) : backwards_(options.backwards) {
+  if (options.norm) norm_scale = register_parameter("norm_scale", at::ones({dim}));
   qkva = register_module("qkva", torch::nn::Linear(torch::nn::LinearOptions(dim, 3 * dim).bias(false)));
+  if (options.output_norm) output_norm = register_module("output_norm", Norm(dim));
 }
 
 at::Tensor GateLoopImpl::forward(const at::Tensor& x) {
-  namespace F = torch::nn::functional;
-  const double scale = std::sqrt(static_cast<double>(x.size(-1)));
-  const at::Tensor normed =
-      F::normalize(x.to(at::kFloat), F::NormalizeFuncOptions().dim(-1)) * scale * norm_scale;
+  const at::Tensor frames = backwards_ ? x.flip(1) : x;
+  const at::Tensor normed = norm_scale.defined() ? rms_norm(frames, norm_scale) : frames;
   const auto parts = qkva(normed).to(at::kFloat).chunk(3, -1);
-  return parts[0] * linear_scan(at::sigmoid(parts[2]), parts[1]);
+  at::Tensor looped = parts[0] * linear_scan(at::sigmoid(parts[2]), parts[1]);
+  if (!output_norm.is_empty()) looped = output_norm(looped);
+  return backwards_ ? looped.flip(1) : looped;
 }
 
 at::Tensor linear_scan(at::Tensor decay, at::Tensor input) {

@@ -6,6 +6,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "nn/conv.h"
+#include "nn/norm.h"
 
 namespace melete {
 
@@ -31,13 +32,24 @@ struct SqueezeExciteImpl : torch::nn::Module {
 };
 TORCH_MODULE(SqueezeExcite);
 
+struct GateLoopOptions {
+  bool norm = true;          // an RMS norm before
+  bool output_norm = false;  // a layer norm after
+  bool backwards = false;    // from the last frame to the first
+};
+
 // Gate loop: a linear recurrence over time, h[t] = a[t] h[t-1] + kv[t], read out by q[t].
 struct GateLoopImpl : torch::nn::Module {
   explicit GateLoopImpl(int64_t dim);
+  GateLoopImpl(int64_t dim, const GateLoopOptions& options);
   at::Tensor forward(const at::Tensor& x);  // [batch, time, dim]
 
-  at::Tensor norm_scale;  // [dim]
+  at::Tensor norm_scale;  // [dim] or undefined
   torch::nn::Linear qkva{nullptr};
+  Norm output_norm{nullptr};
+
+ private:
+  bool backwards_;
 };
 TORCH_MODULE(GateLoop);
 

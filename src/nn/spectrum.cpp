@@ -10,13 +10,20 @@
 namespace melete {
 
 at::Tensor stft(const at::Tensor& x, const StftConfig& config) {
+  return stft(x, config, StftEnds::mirrored);
+}
+
+at::Tensor stft(const at::Tensor& x, const StftConfig& config, StftEnds ends) {
   namespace F = torch::nn::functional;
-  const int64_t edge = config.n_fft / 2;
-  require(x.size(-1) > edge, "[stft] needs more than {} samples for n_fft {}, got {}; use longer segments",
-          edge, config.n_fft, x.size(-1));
+  const int64_t edge = ends == StftEnds::mirrored ? config.n_fft / 2 : 0;
+  const int64_t shortest = ends == StftEnds::mirrored ? edge + 1 : config.n_fft;
+  require(x.size(-1) >= shortest,
+          "[stft] needs at least {} samples for n_fft {}, got {}; use longer segments", shortest,
+          config.n_fft, x.size(-1));
   const at::Tensor signal = x.to(at::kFloat);
-  const at::Tensor padded =
-      F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
+  at::Tensor padded = signal;
+  if (edge > 0)
+    padded = F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
   at::Tensor window = at::hann_window(config.window, signal.options());
   const int64_t slack = config.n_fft - config.window;
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
@@ -25,8 +32,12 @@ at::Tensor stft(const at::Tensor& x, const StftConfig& config) {
 }
 
 at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz) {
+  return mel_filters(n_fft, mels, sample_rate_hz, static_cast<double>(sample_rate_hz / 2));
+}
+
+at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz, double high_hz) {
   const double top_hz = static_cast<double>(sample_rate_hz / 2);
-  const double top_mel = 2595.0 * std::log10(1.0 + top_hz / 700.0);
+  const double top_mel = 2595.0 * std::log10(1.0 + high_hz / 700.0);
   // In float32, step by step as torchaudio does: near-empty bands are sensitive to rounding.
   const at::Tensor bins_hz = at::linspace(0, top_hz, n_fft / 2 + 1);
   const at::Tensor edges_hz = 700.0 * (at::pow(10.0, at::linspace(0, top_mel, mels + 2) / 2595.0) - 1.0);

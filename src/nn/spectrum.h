@@ -16,9 +16,12 @@ struct StftConfig {
 // Frames centred on multiples of the hop, the ends mirrored. x [rows, samples] -> complex [rows, n_fft / 2 +
 // 1, frames]
 at::Tensor stft(const at::Tensor& x, const StftConfig& config);
+enum class StftEnds { mirrored, cut };  // cut: only frames that lie inside the signal
+at::Tensor stft(const at::Tensor& x, const StftConfig& config, StftEnds ends);
 
-// Triangular HTK mel filters. [n_fft / 2 + 1, mels]
+// Triangular HTK mel filters from 0 Hz to the highest, which is half the rate. [n_fft / 2 + 1, mels]
 at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz);
+at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz, double high_hz);
 
 class MelSpectrogram {
  public:

@@ -25,7 +25,7 @@ void check_resample(const Case& c, Checker& check) {
     const Resampler resampler(from, to, c.config.value("lowpass_filter_width", 6),
                               c.config.value("rolloff", 0.99));
     std::vector<at::Tensor> rows;
-    for (const at::Tensor& row : c.in(name).unbind(0))
+    for (const at::Tensor& row : c.in(c.has("in." + name) ? name : "audio").unbind(0))
       rows.push_back(to_tensor(resampler.run({row.data_ptr<float>(), static_cast<size_t>(row.numel())})));
     check.close(name, at::stack(rows), c.out(name));
   }
@@ -80,6 +80,7 @@ void check_dataset(const Case& c, Checker& check) {
 }
 
 const bool registered = register_case("audiolm", "torchaudio.functional.resample", check_resample) &&
+                        register_case("voicebox", "torchaudio.functional.resample", check_resample) &&
                         register_case("audiolm", "SoundDataset", check_dataset);
 
 }  // namespace

@@ -1,0 +1,68 @@
+#include "pretrained/vocos_features.h"
+
+#include "core/base/error.h"
+#include "nn/frozen.h"
+
+namespace melete {
+
+namespace {
+
+std::string identity_with(const std::string& kind, const nlohmann::ordered_json& config,
+                          const std::string& of_codec, const Vocos& vocoder) {
+  VocosConfig settings = vocoder->config();
+  return identity_of(kind, {{"frames", config}, {"codec", of_codec}, {"vocos", schema_of(settings).json()}},
+                     tensors_of(*vocoder));
+}
+
+}  // namespace
+
+MelVocos::MelVocos(const MelFramesConfig& config, Vocos vocoder)
+    : mel_(config), vocoder_(std::move(vocoder)) {
+  const VocosConfig& vocos = vocoder_->config();
+  require(vocos.input_dim == config.mels, "[vocos] expected frames of {} mels, got {}", vocos.input_dim,
+          config.mels);
+  require(config.values != "log_magnitude" || (vocos.hop == config.hop && vocos.edges == config.edges),
+          "[vocos] the vocoder makes {} samples of a frame ({}), its frames are {} apart ({})", vocos.hop,
+          vocos.edges, config.hop, config.edges);
+  freeze(*vocoder_);
+  MelFramesConfig settings = config;
+  identity_ = identity_with(kind(), schema_of(settings).json(), "", vocoder_);
+}
+
+at::Tensor MelVocos::encode(const at::Tensor& audio) const {
+  const FrozenScope frozen(audio);
+  return mel_(audio);
+}
+
+at::Tensor MelVocos::decode(const at::Tensor& frames) const {
+  const FrozenScope frozen(frames);
+  return vocoder_->forward(mel_.config().values == "decibels" ? at::pow(10.0, 0.05 * frames) : frames);
+}
+
+EncodecVocos::EncodecVocos(Encodec codec, Vocos vocoder, int64_t bandwidth)
+    : codec_(std::move(codec)), vocoder_(std::move(vocoder)), bandwidth_(bandwidth) {
+  const VocosConfig& vocos = vocoder_->config();
+  require(vocos.input_dim == dim() && vocos.hop == samples_per_frame(),
+          "[vocos] expected a vocoder of {} values and {} samples a frame, got {} and {}", dim(),
+          samples_per_frame(), vocos.input_dim, vocos.hop);
+  freeze(*vocoder_);
+  identity_ = identity_with(kind(), {{"bandwidth", bandwidth}}, codec_.identity(), vocoder_);
+}
+
+at::Tensor EncodecVocos::encode(const at::Tensor& audio) const {
+  const FrozenScope frozen(audio);
+  return codec_.model()->vectors(codec_.encode(audio));
+}
+
+at::Tensor EncodecVocos::codes(const at::Tensor& frames) const {
+  const FrozenScope frozen(frames);
+  return codec_.model()->quantize(frames.transpose(1, 2));
+}
+
+at::Tensor EncodecVocos::decode(const at::Tensor& frames) const {
+  const FrozenScope frozen(frames);
+  const at::Tensor vectors = vocoder_->frames_of_codes(codes(frames), codec_.codebook_size());
+  return vocoder_->forward(vectors, bandwidth_);
+}
+
+}  // namespace melete

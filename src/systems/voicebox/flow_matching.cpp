@@ -1,0 +1,94 @@
+#include "systems/voicebox/flow_matching.h"
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "losses/flow_matching.h"
+#include "nn/draws.h"
+#include "systems/voicebox/masks.h"
+
+namespace melete::voicebox {
+
+namespace {
+
+at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws) {
+  const int64_t rows = batch.frames.size(0), frames = batch.frames.size(1);
+  const auto device = batch.frames.device();
+  const bool own_lengths = !config.as_upstream && batch.valid.defined() && batch.valid.size(1) == frames;
+  const at::Tensor lengths = row_lengths(own_lengths ? batch.valid : at::Tensor(), rows, frames, device);
+  const at::Tensor spans =
+      span_mask(lengths, frames, config.hidden_share_low, config.hidden_share_high, draws);
+  if (config.as_upstream) return spans;
+  const at::Tensor whole = chance_mask({rows}, config.hide_all, "hide_all", draws).to(device);
+  return at::logical_or(spans, whole.unsqueeze(1));
+}
+
+// losses.times and losses.hidden are set, and dropped where rows are.
+FlowLosses losses_on_line(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
+                          const at::Tensor& noise, FlowLosses losses, Draws* draws) {
+  const FlowLine line = flow_line(batch.frames, noise, losses.times, config.sigma);
+  Condition condition;
+  condition.context = batch.context;
+  if (!condition.context.defined()) condition.context = config.as_upstream ? line.direction : batch.frames;
+  condition.hidden = losses.hidden;
+  condition.tokens = batch.tokens;
+  condition.valid = batch.valid;
+  condition.dropped = losses.dropped;
+  const auto prepared = model->prepare(condition);
+  const at::Tensor guess = model->forward(line.point, losses.times, prepared, draws);
+  const at::Tensor counted =
+      prepared.valid.defined() ? at::logical_and(losses.hidden, prepared.valid) : losses.hidden;
+  const at::Tensor by_row = row_means((guess.to(at::kFloat) - line.direction).square().mean(-1), counted);
+  losses.total = by_row.mean();
+  losses.rows = by_row.detach();
+  return losses;
+}
+
+}  // namespace
+
+void describe(Schema& s, FlowMatchingConfig& c) {
+  s.option("sigma", c.sigma, "deviation of the noise that is left at the end").at_least(0).at_most(1);
+  s.option("condition_drop", c.condition_drop, "share of rows that are told nothing").at_least(0).at_most(1);
+  s.option("hide_all", c.hide_all, "share of rows whose whole context is hidden").at_least(0).at_most(1);
+  s.option("hidden_share_low", c.hidden_share_low, "least share of frames that is hidden otherwise")
+      .at_least(0)
+      .at_most(1);
+  s.option("hidden_share_high", c.hidden_share_high, "largest share").at_least(0).at_most(1);
+  s.option("as_upstream", c.as_upstream, "voicebox-pytorch's arithmetic, see docs/differences.md");
+}
+
+FlowLosses flow_matching_losses(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
+                                Draws& draws) {
+  const auto device = batch.frames.device();
+  const int64_t rows = batch.frames.size(0);
+  const at::Tensor noise = draws.normal("noise", batch.frames.sizes()).to(device);
+  FlowLosses losses;
+  losses.times = draws.uniform("times", {rows}).to(device);
+  losses.hidden = batch.hidden.defined() ? batch.hidden : drawn_mask(batch, config, draws);
+  if (config.condition_drop > 0)
+    losses.dropped = chance_mask({rows}, config.condition_drop, "condition_drop", draws).to(device);
+  return losses_on_line(model, batch, config, noise, losses, model->is_training() ? &draws : nullptr);
+}
+
+FlowLosses flow_matching_losses(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
+                                const FlowDraws& given) {
+  FlowLosses losses;
+  losses.times = given.times;
+  losses.hidden = given.hidden;
+  return losses_on_line(model, batch, config, given.noise, losses, nullptr);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> losses_by_time(const FlowLosses& losses, int64_t parts) {
+  require(parts >= 1, "[voicebox] expected one stretch of the time or more, got {}", parts);
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (int64_t i = 0; i < parts; ++i) {
+    const double low = static_cast<double>(i) / static_cast<double>(parts);
+    const double high = static_cast<double>(i + 1) / static_cast<double>(parts);
+    const at::Tensor inside = at::logical_and(losses.times >= low, losses.times < high);
+    if (!inside.any().item<bool>()) continue;
+    result.emplace_back(fmt::format("t {:.2f}-{:.2f}", low, high), losses.rows.masked_select(inside).mean());
+  }
+  return result;
+}
+
+}  // namespace melete::voicebox
