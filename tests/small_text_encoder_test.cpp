@@ -103,7 +103,7 @@ TEST(SmallTextEncoder, RefusesWhatItCannotUse) {
                 take_pieces(config, {{"p", at::full({40}, 7, at::kByte)}}, "p", "x");
                 SmallTextEncoder encoder(config);
               }),
-              HasSubstr("text encoder"));
+              HasSubstr("text tokenizer"));
   StageConfig stage;
   stage.text = small();
   EXPECT_THAT(error_of([&] { StageImpl model(stage); }), HasSubstr("conditioned"));

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "config/schema.h"
 #include "core/base/error.h"
 #include "io/base/checksum.h"
 
@@ -70,6 +71,22 @@ std::string SentencePieceTokenizer::text(const std::vector<int64_t>& ids) const 
   for (const int64_t id : ids)
     if (id > kTextEnd && id < vocabulary()) plain.push_back(id);
   return model_.decode(plain);
+}
+
+void describe(Schema& s, TextTokenizerConfig& c) {
+  s.option("tokenizer", c.tokenizer, "text to ids").one_of({"bytes", "sentencepiece"});
+  s.option("sentencepiece", c.sentencepiece, "SentencePiece model file (padding 0, end 1); kept in checkpoints")
+      .kept(kKeptPieces, c.pieces);
+}
+
+std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConfig& config) {
+  if (config.tokenizer == "bytes") return std::make_shared<ByteTokenizer>();
+  require(config.tokenizer == "sentencepiece", "[text] expected a tokenizer bytes or sentencepiece, got `{}`",
+          config.tokenizer);
+  if (!config.pieces.empty()) return std::make_shared<SentencePieceTokenizer>(config.pieces, "text tokenizer");
+  require(!config.sentencepiece.empty(),
+          "[text.sentencepiece] no model file given; give one, or set text.tokenizer bytes");
+  return std::make_shared<SentencePieceTokenizer>(config.sentencepiece);
 }
 
 }  // namespace melete

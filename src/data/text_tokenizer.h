@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "data/base/sentencepiece.h"
 
 namespace melete {
+
+class Schema;
 
 constexpr int64_t kTextPad = 0, kTextEnd = 1;
 
@@ -59,5 +62,17 @@ class SentencePieceTokenizer final : public TextTokenizer {
   SentencePieceModel model_;
   std::string identity_;
 };
+
+// The tokenizer of a model that reads text, by its settings.
+struct TextTokenizerConfig {
+  std::string tokenizer = "bytes";  // or sentencepiece
+  std::string sentencepiece;        // its model file; needed to start training, not to go on
+  std::string pieces;               // not a setting: that file's bytes, where it was read before
+};
+void describe(Schema& schema, TextTokenizerConfig& config);
+std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConfig& config);
+
+// Where a run's checkpoints keep the model file's bytes.
+constexpr const char* kKeptPieces = "task.text.pieces";
 
 }  // namespace melete

@@ -21,13 +21,7 @@ at::Tensor two_sided_bias(BiasNetwork& network, int64_t n) {
 }  // namespace
 
 std::shared_ptr<const TextTokenizer> make_text_tokenizer(const SmallTextEncoderConfig& config) {
-  if (config.tokenizer == "bytes") return std::make_shared<ByteTokenizer>();
-  require(config.tokenizer == "sentencepiece", "[text] expected a tokenizer bytes or sentencepiece, got `{}`",
-          config.tokenizer);
-  if (!config.pieces.empty()) return std::make_shared<SentencePieceTokenizer>(config.pieces, "text encoder");
-  require(!config.sentencepiece.empty(),
-          "[text.sentencepiece] no model file given; give one, or set text.tokenizer bytes");
-  return std::make_shared<SentencePieceTokenizer>(config.sentencepiece);
+  return make_text_tokenizer(TextTokenizerConfig{config.tokenizer, config.sentencepiece, config.pieces});
 }
 
 void describe(Schema& s, SmallTextEncoderConfig& c) {

@@ -36,6 +36,14 @@ std::vector<ManifestEntry> find_recordings(const std::string& from, Reporter& re
   return entries;
 }
 
+// Items of which nobody knows what is said.
+template <class Entry, class Silent>
+void leave_out_silent(std::vector<Entry>& entries, const std::string& from, Reporter& reporter, const Silent& silent) {
+  const size_t all = entries.size(), left_out = std::erase_if(entries, silent);
+  require(left_out < all, "[data] none of the {} items of {} has a text, which this training needs", all, from);
+  if (left_out > 0) reporter.note(fmt::format("{} of {} items in {} have no text and are left out", left_out, all, from));
+}
+
 Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig& config, Reporter& reporter) {
   Collection result;
   if (entries.empty()) return result;
@@ -96,15 +104,21 @@ Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection trai
   return feed;
 }
 
-Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request) {
+Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request, const FeedOptions& options) {
   require(!is_token_folder(recipe.data_from),
           "[data] {} is a folder of tokens, and `{}` trains on recordings; give the recordings themselves",
           recipe.data_from, recipe.name());
-  auto entries = find_recordings(recipe.data_from, request.reporter);
+  const auto find = [&](const std::string& from) {
+    auto entries = find_recordings(from, request.reporter);
+    if (options.with_text)
+      leave_out_silent(entries, from, request.reporter, [](const ManifestEntry& entry) { return entry.text.empty(); });
+    return entries;
+  };
+  auto entries = find(recipe.data_from);
   Split parts;
   if (!recipe.valid_from.empty()) {
     parts.train = std::move(entries);
-    parts.valid = find_recordings(recipe.valid_from, request.reporter);
+    parts.valid = find(recipe.valid_from);
   } else {
     parts = split(entries, recipe.data.valid_fraction, static_cast<uint64_t>(recipe.data.split_seed));
   }
@@ -112,12 +126,22 @@ Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request)
                    recordings(std::move(parts.valid), recipe.data, request.reporter), request);
 }
 
-Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request) {
+Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request,
+                 const FeedOptions& options) {
   const TokenColumns columns = read_token_columns(recipe.data_from);
   check(columns, recipe.data_from);
+  const auto read = [&](const std::string& from) {
+    auto items = read_token_items(from);
+    if (options.with_text)
+      leave_out_silent(items, from, request.reporter, [](const Item& item) {
+        const auto text = item.words.find("text");
+        return text == item.words.end() || text->second.empty();
+      });
+    return items;
+  };
   TokenSplit parts;
   if (recipe.valid_from.empty()) {
-    parts = split_tokens(read_token_items(recipe.data_from), recipe.data.valid_fraction,
+    parts = split_tokens(read(recipe.data_from), recipe.data.valid_fraction,
                          static_cast<uint64_t>(recipe.data.split_seed));
   } else {
     require(is_token_folder(recipe.valid_from), "[valid_from] expected a folder of tokens like data_from, got {}",
@@ -128,7 +152,7 @@ Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, cons
       require(valid.require_column(column.name, recipe.valid_from).identity == column.identity,
               "[valid_from] the {} tokens of {} were made by another model than those of {}", column.name,
               recipe.valid_from, recipe.data_from);
-    parts = {read_token_items(recipe.data_from), read_token_items(recipe.valid_from)};
+    parts = {read(recipe.data_from), read(recipe.valid_from)};
   }
   const double seconds = token_segment_seconds(recipe.data, columns, recipe.data_from);
   return make_feed(recipe, recipe.data, tokens(std::move(parts.train), columns, seconds),

@@ -24,13 +24,18 @@ struct Collection {
 Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection training, Collection validation,
                const OpenRequest& request);
 
+struct FeedOptions {
+  bool with_text = false;  // items that have none are left out, and counted
+};
+
 // The recordings of data_from and valid_from; those that cannot be used are named and counted.
-Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request);
+Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request, const FeedOptions& options = {});
 
 // The folder of tokens data_from and, where it is given, valid_from. `check` sees the columns of each and throws
 // where they are not what the recipe was made for.
 using CheckColumns = std::function<void(const TokenColumns& columns, const std::string& folder)>;
-Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request);
+Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request,
+                 const FeedOptions& options = {});
 
 // Every batch of both sides goes through `map`, on a thread of its own.
 Feed mapped(Feed feed, const MappedBatches::Map& map);

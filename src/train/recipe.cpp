@@ -1,5 +1,7 @@
 #include "train/recipe.h"
 
+#include "core/base/error.h"
+
 namespace melete {
 
 Schema Recipe::schema() {
@@ -21,6 +23,21 @@ double RecordingsRecipe::item_seconds() const {
 
 double RecordingsRecipe::item_bytes() const {
   return 2 * static_cast<double>(data.segment_length());  // 16-bit sound
+}
+
+void settle_size(int64_t& setting, int64_t found, const char* name, const std::string& of) {
+  if (found == 0) return;  // that model is not at hand
+  if (setting == 0) setting = found;
+  require(setting == found, "[{}] expected {} as the {} has, got {}; set it to 0 to take what fits", name,
+          found, of, setting);
+}
+
+void settle_identity(std::string& setting, const std::string& found, const char* what) {
+  if (found.empty()) return;
+  if (setting.empty()) setting = found;
+  require(setting == found,
+          "[{}] this run was trained with {} and now has {}; its tokens would mean something else", what,
+          setting, found);
 }
 
 }  // namespace melete

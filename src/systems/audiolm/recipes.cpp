@@ -14,14 +14,6 @@ namespace melete {
 
 namespace {
 
-// A size that is 0 in the settings comes from the frozen model; one that is not must agree with it.
-void settle_size(int64_t& setting, int64_t found, const char* name, const std::string& of) {
-  if (found == 0) return;  // that model is not at hand
-  if (setting == 0) setting = found;
-  require(setting == found, "[{}] expected {} as the {} has, got {}; set it to 0 to take what fits", name,
-          found, of, setting);
-}
-
 // How many different tokens there are.
 struct TokenSizes {
   int64_t semantic_tokens = 0, codebook_size = 0, quantizers = 0;  // 0: not known
@@ -37,15 +29,7 @@ TokenSizes sizes_of(const TokenColumns& columns) {
   return sizes;
 }
 
-void settle_identity(std::string& setting, const std::string& found, const char* what) {
-  if (found.empty()) return;
-  if (setting.empty()) setting = found;
-  require(setting == found,
-          "[{}] this run was trained with {} and now has {}; its tokens would mean something else", what,
-          setting, found);
-}
-
-void settle_identity(std::string& setting, const TokenColumns& columns, const char* column, const char* what) {
+void settle_column(std::string& setting, const TokenColumns& columns, const char* column, const char* what) {
   if (const TokenColumn* found = columns.find(column)) settle_identity(setting, found->identity, what);
 }
 
@@ -74,8 +58,8 @@ class StageRecipe : public RecordingsRecipe {
       data.rates_hz = tokenizers_.rates_hz();
       data.multiple_of = tokenizers_.multiples();
     }
-    if (needs_semantic_) settle_identity(semantic_identity_, columns, "semantic", "semantic_from");
-    if (needs_codec_) settle_identity(codec_identity_, columns, "acoustic", "codec_from");
+    if (needs_semantic_) settle_column(semantic_identity_, columns, "semantic", "semantic_from");
+    if (needs_codec_) settle_column(codec_identity_, columns, "acoustic", "codec_from");
     if (tokenizers_.text) settle_identity(text_identity_, tokenizers_.text->identity(), "text_from");
     settle_text(stage_config());
     settle_sizes(sizes_of(columns));
