@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kSmall = 1e-20;
 constexpr double kGreedyTemperature = 1e-10;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
@@ -54,12 +55,30 @@ int64_t sample_row(const float* logits, const float* uniform, int64_t classes, i
   return best;
 }
 
+int64_t classes_kept(const SamplingConfig& config, int64_t classes) {
+  const auto share = static_cast<int64_t>((1 - config.filter) * static_cast<double>(classes));
+  return std::clamp<int64_t>(config.top_k > 0 ? config.top_k : share, 1, classes);
+}
+
 }  // namespace
+
+at::Tensor filtered_logits(const at::Tensor& logits, const SamplingConfig& config) {
+  const double temperature = std::max(config.temperature, kGreedyTemperature);
+  auto [values, ids] = logits.topk(classes_kept(config, logits.size(-1)), -1);  // sorted, likeliest first
+  values = values / temperature;
+  if (config.top_p < 1) {
+    const at::Tensor probabilities = at::softmax(values, -1);
+    const at::Tensor before = probabilities.cumsum(-1) - probabilities;
+    at::Tensor surplus = before.ge(config.top_p);
+    surplus.select(-1, 0).fill_(false);  // one token is always left
+    values = values.masked_fill(surplus, kNever);
+  }
+  return at::full_like(logits, kNever).scatter_(-1, ids, values);
+}
 
 at::Tensor sample(const at::Tensor& logits, const SamplingConfig& config, Draws& draws) {
   const int64_t rows = logits.size(0), classes = logits.size(1);
-  const auto share = static_cast<int64_t>((1 - config.filter) * static_cast<double>(classes));
-  const int64_t k = std::clamp<int64_t>(config.top_k > 0 ? config.top_k : share, 1, classes);
+  const int64_t k = classes_kept(config, classes);
   const double temperature = std::max(config.temperature, kGreedyTemperature);
   const at::Tensor uniform = draws.uniform("gumbel", logits.sizes()).to(logits.device());
   if (config.top_p >= 1 && logits.device().is_cpu() && logits.scalar_type() == at::kFloat) {
@@ -72,17 +91,8 @@ at::Tensor sample(const at::Tensor& logits, const SamplingConfig& config, Draws&
                      classes, k, static_cast<float>(temperature), room);
     return ids;
   }
-  auto [values, ids] = logits.topk(k, -1);  // sorted, likeliest first
-  if (config.top_p < 1) {
-    const at::Tensor probabilities = at::softmax(values / temperature, -1);
-    const at::Tensor before = probabilities.cumsum(-1) - probabilities;
-    at::Tensor surplus = before.ge(config.top_p);
-    surplus.select(1, 0).fill_(false);  // one token is always left
-    values = values.masked_fill(surplus, -std::numeric_limits<float>::infinity());
-  }
-  const at::Tensor gumbel = uniform.gather(1, ids).add_(kSmall).log_().neg_().add_(kSmall).log_().neg_();
-  const at::Tensor best = (values / temperature + gumbel).argmax(-1, true);
-  return ids.gather(1, best).squeeze(1);
+  const at::Tensor gumbel = (uniform + kSmall).log_().neg_().add_(kSmall).log_().neg_();
+  return (filtered_logits(logits, config) + gumbel).argmax(-1);
 }
 
 RowDraws::RowDraws(uint64_t seed, std::string_view purpose, int64_t rows, int64_t first_row) {

@@ -22,6 +22,10 @@ struct SamplingConfig {
 };
 void describe(Schema& schema, SamplingConfig& config);
 
+// What may be taken, logits [..., classes] over the temperature, and -inf for all else: its softmax is what
+// sample() draws from.
+at::Tensor filtered_logits(const at::Tensor& logits, const SamplingConfig& config);
+
 // logits [batch, classes] -> int64 [batch], by the Gumbel-max rule on one uniform draw a class
 at::Tensor sample(const at::Tensor& logits, const SamplingConfig& config, Draws& draws);
 

@@ -1,0 +1,74 @@
+#include "systems/spear_tts/decoder.h"
+
+#include "core/base/error.h"
+
+namespace melete::spear_tts {
+
+Decoder::Decoder(TextToSemanticImpl& model, const Source& source, const DecoderOptions& options)
+    : model_(model),
+      vocabulary_(model.vocabulary(options.target)),
+      guidance_(options.guidance),
+      guided_(options.guidance != 1),
+      rows_(source.ids.size(0) * options.rows_per_source),
+      rows_per_source_(options.rows_per_source) {
+  require(!guided_ || model.config().condition_drop > 0,
+          "[spear-tts] guidance {} needs a model that was trained with condition_drop above 0; try guidance 1",
+          guidance_);
+  require(options.longest >= 1, "[spear-tts] expected to write at least one token, got {}", options.longest);
+  const at::NoGradGuard no_grad;
+  cache_ = model.decoder->make_cache(model.encode(source), options.longest + options.ahead, rows_per_source_,
+                                     guided_);
+}
+
+at::Tensor Decoder::embed(const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = ids.defined() ? vocabulary_.embed(ids.unsqueeze(1)) : vocabulary_.starts(rows_);
+  return guided_ ? at::cat({x, x}) : x;
+}
+
+at::Tensor Decoder::run(const at::Tensor& streams, const std::vector<int64_t>& first, LayerRange layers) {
+  std::vector<int64_t> positions = first;
+  if (guided_) positions.insert(positions.end(), first.begin(), first.end());
+  return model_.decoder->run(streams, positions, layers, cache_);
+}
+
+at::Tensor Decoder::guide(const at::Tensor& all) const {
+  if (!guided_) return all;
+  const at::Tensor with = all.narrow(0, 0, rows_), without = all.narrow(0, rows_, rows_);
+  return without + (with - without) * guidance_;
+}
+
+at::Tensor Decoder::logits(const at::Tensor& streams) {
+  const at::NoGradGuard no_grad;
+  return guide(vocabulary_.logits(model_.decoder->norm(streams)));
+}
+
+at::Tensor Decoder::early_logits(const at::Tensor& streams) {
+  const at::NoGradGuard no_grad;
+  return guide(model_.early_exit(streams));
+}
+
+at::Tensor Decoder::next(const at::Tensor& ids) {
+  const std::vector<int64_t> first(static_cast<size_t>(rows_), position_);
+  ++position_;
+  return logits(run(embed(ids), first, all_layers())).select(1, 0);
+}
+
+void Decoder::take(const at::Tensor& rows) {
+  cache_.take_rows(guided_ ? at::cat({rows, rows + rows_}) : rows, position_);
+}
+
+void Decoder::branch(const at::Tensor& parents) {
+  const at::Tensor same = at::arange(rows_, parents.options());
+  if (!parents.equal(same)) take(parents);
+}
+
+void Decoder::keep_sources(const at::Tensor& sources) {
+  const at::Tensor each = at::arange(rows_per_source_, sources.options());
+  const at::Tensor rows = (sources.unsqueeze(1) * rows_per_source_ + each).flatten();
+  take(rows);
+  cache_.take_contexts(sources);
+  rows_ = rows.size(0);
+}
+
+}  // namespace melete::spear_tts
