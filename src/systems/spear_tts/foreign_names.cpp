@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "interop/arguments.h"
+#include "io/foreign_arguments.h"
 #include "systems/spear_tts/training.h"
 
 namespace melete::spear_tts {
