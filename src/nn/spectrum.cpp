@@ -15,12 +15,15 @@ at::Tensor stft(const at::Tensor& x, const StftConfig& config) {
   require(x.size(-1) > edge, "[stft] needs more than {} samples for n_fft {}, got {}; use longer segments",
           edge, config.n_fft, x.size(-1));
   const at::Tensor signal = x.to(at::kFloat);
-  const at::Tensor padded =
-      F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
-  at::Tensor window = at::hann_window(config.window, signal.options());
+  return stft_without_edges(
+      F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1), config);
+}
+
+at::Tensor stft_without_edges(const at::Tensor& rows, const StftConfig& config) {
+  at::Tensor window = at::hann_window(config.window, rows.options().requires_grad(false));
   const int64_t slack = config.n_fft - config.window;
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
-  const at::Tensor frames = padded.unfold(-1, config.n_fft, config.hop) * window;  // [rows, frames, n_fft]
+  const at::Tensor frames = rows.unfold(-1, config.n_fft, config.hop) * window;  // [rows, frames, n_fft]
   return torch::fft::rfft(frames).transpose(-2, -1);
 }
 

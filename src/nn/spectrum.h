@@ -17,6 +17,10 @@ struct StftConfig {
 // 1, frames]
 at::Tensor stft(const at::Tensor& x, const StftConfig& config);
 
+// The same of rows that have their edges already: frames that begin at multiples of the hop. rows [rows,
+// samples] float32
+at::Tensor stft_without_edges(const at::Tensor& rows, const StftConfig& config);
+
 // Triangular HTK mel filters. [n_fft / 2 + 1, mels]
 at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz);
 

@@ -1,0 +1,28 @@
+// Sound and words in one space: unit vectors whose product says how well they fit together.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace melete {
+
+class JointEmbedding {
+ public:
+  virtual ~JointEmbedding() = default;
+
+  virtual std::string kind() const = 0;             // "mulan"
+  virtual int64_t dim() const = 0;                  // of the space
+  virtual int64_t rate_hz() const = 0;              // that it hears best; others are resampled
+  virtual const std::string& identity() const = 0;  // hash of weights, configuration and vocabulary
+
+  // Both give unit vectors [batch, dim] without gradient, whatever the caller's mode is.
+  // audio [batch, samples] at audio_rate_hz; lengths [batch] int64 in samples, undefined: all are whole
+  virtual at::Tensor embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
+                                 const at::Tensor& lengths = {}) const = 0;
+  virtual at::Tensor embed_text(const std::vector<std::string>& texts) const = 0;
+};
+
+}  // namespace melete
