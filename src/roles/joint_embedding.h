@@ -16,6 +16,7 @@ class JointEmbedding {
   virtual std::string kind() const = 0;             // "mulan"
   virtual int64_t dim() const = 0;                  // of the space
   virtual int64_t rate_hz() const = 0;              // that it hears best; others are resampled
+  virtual int64_t shortest_samples() const = 0;     // at rate_hz: the least that it can hear
   virtual const std::string& identity() const = 0;  // hash of weights, configuration and vocabulary
 
   // Both give unit vectors [batch, dim] without gradient, whatever the caller's mode is.

@@ -67,6 +67,14 @@ int64_t AudioTowerImpl::frames(int64_t length) const {
   return config_.input == "wave" ? config_.spectrogram.frames(length) : length;
 }
 
+int64_t AudioTowerImpl::shortest() const {
+  const SpectrogramConfig& spectrogram = config_.spectrogram;
+  const bool mirrored = config_.input == "wave" && spectrogram.centred && spectrogram.edges == "reflect";
+  int64_t length = mirrored ? std::max<int64_t>(1, spectrogram.n_fft / 2 + 1 - 2 * spectrogram.padding) : 1;
+  while (frames(length) < config_.patch[1]) ++length;
+  return length;
+}
+
 int64_t AudioTowerImpl::room(const AudioInput& input) const {
   return frames(input.audio.size(config_.input == "frames" ? 1 : -1));
 }

@@ -55,6 +55,7 @@ struct AudioTowerImpl : torch::nn::Module {
   // [n, heads, n] for these patches [n] of a grid
   at::Tensor position_bias_of(const PatchGrid& grid, const at::Tensor& patches);
 
+  int64_t shortest() const;  // samples (or frames) that make a patch
   const AudioTowerConfig& config() const { return config_; }
 
   Norm patch_norm{nullptr};

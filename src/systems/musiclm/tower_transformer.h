@@ -10,6 +10,10 @@
 
 #include "nn/feed_forward.h"
 
+namespace melete {
+class Schema;
+}
+
 namespace melete::musiclm {
 
 struct TowerTransformerConfig {
