@@ -20,9 +20,9 @@ std::string hash_of(std::string_view kind, std::string_view content) {
   return sum.hex();
 }
 
-std::string read_whole(const std::string& path) {
+std::string read_whole(const std::string& path, const char* what) {
   std::ifstream file(path, std::ios::binary);
-  require(file.good(), "[read {}] there is no such SentencePiece model", path);
+  require(file.good(), "[read {}] there is no such {}", path, what);
   std::ostringstream content;
   content << file.rdbuf();
   return std::move(content).str();
@@ -34,7 +34,7 @@ std::vector<int64_t> TextTokenizer::encode(std::string_view text, int64_t max_to
   require(max_tokens >= 1, "[text] expected room for at least 1 token, got {}", max_tokens);
   std::vector<int64_t> ids = pieces(text);
   if (static_cast<int64_t>(ids.size()) >= max_tokens) ids.resize(static_cast<size_t>(max_tokens - 1));
-  ids.push_back(kTextEnd);
+  ids.push_back(end_id());
   return ids;
 }
 
@@ -55,7 +55,7 @@ std::string ByteTokenizer::text(const std::vector<int64_t>& ids) const {
 }
 
 SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_path)
-    : SentencePieceTokenizer(read_whole(model_path), model_path) {}
+    : SentencePieceTokenizer(read_whole(model_path, "SentencePiece model"), model_path) {}
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string model_bytes, const std::string& where)
     : bytes_(std::move(model_bytes)), model_(bytes_, where), identity_(hash_of("sentencepiece", bytes_)) {
@@ -88,5 +88,11 @@ std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConf
           "[text.sentencepiece] no model file given; give one, or set text.tokenizer bytes");
   return std::make_shared<SentencePieceTokenizer>(config.sentencepiece);
 }
+
+ClipTokenizer::ClipTokenizer(const std::string& merges_path)
+    : ClipTokenizer(read_whole(merges_path, "list of merges"), merges_path) {}
+
+ClipTokenizer::ClipTokenizer(std::string merges, const std::string& where)
+    : merges_(std::move(merges)), model_(merges_, where), identity_(hash_of("clip", merges_)) {}
 
 }  // namespace melete

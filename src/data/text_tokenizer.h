@@ -1,4 +1,5 @@
-// Text to ids. Id 0 is padding and 1 ends a text, for all of them.
+// Text to ids. Id 0 is padding and 1 ends a text, for all but CLIP's, where 0 is a piece as well (masks tell
+// padding) and the last id ends a text.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/base/clip_bpe.h"
 #include "data/base/sentencepiece.h"
 
 namespace melete {
@@ -19,11 +21,13 @@ class TextTokenizer {
  public:
   virtual ~TextTokenizer() = default;
 
-  virtual std::string kind() const = 0;                                  // "bytes", "sentencepiece"
+  virtual std::string kind() const = 0;                                  // "bytes", "sentencepiece", "clip"
   virtual int64_t vocabulary() const = 0;                                // ids are 0 .. vocabulary - 1
   virtual const std::string& identity() const = 0;                       // hash of what decides the ids
   virtual std::vector<int64_t> pieces(std::string_view text) const = 0;  // without padding and end
   virtual std::string text(const std::vector<int64_t>& ids) const = 0;   // padding and end are left out
+
+  virtual int64_t end_id() const { return kTextEnd; }
 
   // pieces() and the end, at most max_tokens of them with the end kept.
   std::vector<int64_t> encode(std::string_view text, int64_t max_tokens = 256) const;
@@ -74,5 +78,26 @@ std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConf
 
 // Where a run's checkpoints keep the model file's bytes.
 constexpr const char* kKeptPieces = "task.text.pieces";
+
+// CLIP's byte-pair encoding, from its list of merges.
+class ClipTokenizer final : public TextTokenizer {
+ public:
+  explicit ClipTokenizer(const std::string& merges_path);
+  // From the bytes of the list; `where` goes into messages.
+  ClipTokenizer(std::string merges, const std::string& where);
+
+  std::string kind() const override { return "clip"; }
+  int64_t vocabulary() const override { return model_.size(); }
+  int64_t end_id() const override { return model_.end_id(); }
+  const std::string& identity() const override { return identity_; }
+  std::vector<int64_t> pieces(std::string_view text) const override { return model_.encode(text); }
+  std::string text(const std::vector<int64_t>& ids) const override { return model_.decode(ids); }
+  const std::string& merges() const { return merges_; }
+
+ private:
+  std::string merges_;
+  ClipBpe model_;
+  std::string identity_;
+};
 
 }  // namespace melete

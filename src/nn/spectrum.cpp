@@ -24,7 +24,7 @@ at::Tensor stft(const at::Tensor& x, const StftConfig& config, StftEnds ends) {
   at::Tensor padded = signal;
   if (edge > 0)
     padded = F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
-  at::Tensor window = at::hann_window(config.window, signal.options());
+  at::Tensor window = at::hann_window(config.window, signal.options().requires_grad(false));
   const int64_t slack = config.n_fft - config.window;
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
   const at::Tensor frames = padded.unfold(-1, config.n_fft, config.hop) * window;  // [rows, frames, n_fft]

@@ -1,4 +1,4 @@
-// Sound or words into one space, behind one face: what is heard and what describes it lie close together.
+// Sound and words in one space: unit vectors whose product says how well they fit together.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,14 +13,16 @@ class JointEmbedding {
  public:
   virtual ~JointEmbedding() = default;
 
-  virtual std::string kind() const = 0;  // "mulan"
-  virtual int64_t dim() const = 0;
-  virtual int64_t rate_hz() const = 0;              // that embed_audio() expects
-  virtual const std::string& identity() const = 0;  // hash of weights and configuration
+  virtual std::string kind() const = 0;             // "mulan"
+  virtual int64_t dim() const = 0;                  // of the space
+  virtual int64_t rate_hz() const = 0;              // that it hears best; others are resampled
+  virtual int64_t shortest_samples() const = 0;     // at rate_hz: the least that it can hear
+  virtual const std::string& identity() const = 0;  // hash of weights, configuration and vocabulary
 
-  // Both without gradient, whatever the caller's mode is, and callable from several threads at once.
-  // wave [batch, samples], lengths [batch] int64 or undefined: samples that are sound -> unit vectors [batch, dim]
-  virtual at::Tensor embed_audio(const at::Tensor& wave, const at::Tensor& lengths = {}) const = 0;
+  // Both give unit vectors [batch, dim] without gradient, whatever the caller's mode is.
+  // audio [batch, samples] at audio_rate_hz; lengths [batch] int64 in samples, undefined: all are whole
+  virtual at::Tensor embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
+                                 const at::Tensor& lengths = {}) const = 0;
   virtual at::Tensor embed_text(const std::vector<std::string>& texts) const = 0;
 };
 

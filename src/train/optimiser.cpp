@@ -8,12 +8,18 @@
 #include "core/base/error.h"
 #include "dist/group.h"
 #include "kernels/adam.h"
+#include "kernels/lion.h"
 
 namespace melete {
 
 void describe(Schema& schema, OptimiserConfig& config) {
+  schema
+      .option("kind", config.kind,
+              "adam, or lion: steps of one size in the direction of the mean gradient's sign (try a third to "
+              "a tenth of Adam's rate)")
+      .one_of({"adam", "lion"});
   schema.option("learning_rate", config.learning_rate, "learning rate after the warm-up").at_least(0);
-  schema.option("weight_decay", config.weight_decay, "above 0: AdamW with this decay; 0: Adam").at_least(0);
+  schema.option("weight_decay", config.weight_decay, "above 0: AdamW (or Lion) with this decay; 0: none").at_least(0);
   schema.option("beta1", config.beta1, "memory of the mean gradient").at_least(0).at_most(1);
   schema.option("beta2", config.beta2, "memory of the squared gradient").at_least(0).at_most(1);
   schema.option("eps", config.eps, "added to the denominator of the step").at_least(0);
@@ -73,15 +79,7 @@ void Optimiser::step(double learning_rate, double gradient_scale) {
     at::Tensor& parameter = parameters_[i].second;
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    Moments& moments = moments_[i];
-    AdamSettings settings;
-    settings.learning_rate = learning_rate;
-    settings.beta1 = config_.beta1;
-    settings.beta2 = config_.beta2;
-    settings.eps = config_.eps;
-    settings.weight_decay = parameter.dim() >= config_.decay_from_dimensions ? config_.weight_decay : 0;
-    settings.gradient_scale = gradient_scale;
-    settings.step = ++moments.step;
+    ++moments_[i].step;
     at::Tensor moved = parameter, along = gradient;
     if (shards_) {
       const Share share = share_of(i);
@@ -90,13 +88,39 @@ void Optimiser::step(double learning_rate, double gradient_scale) {
       moved = flat(parameter).slice(0, share.begin, share.end);
       along = flat(along).slice(0, share.begin, share.end);
     }
-    if (!moments.first.defined()) {
-      moments.first = at::zeros_like(moved, moved.options().requires_grad(false));
-      moments.second = at::zeros_like(moments.first);
-    }
-    adam_update(moved, along, moments.first, moments.second, settings);
+    move(i, moved, along, learning_rate, gradient_scale);
   }
   if (shards_) exchange_parameters();
+}
+
+// parameter and gradient: all of a parameter, or this rank's share
+void Optimiser::move(size_t index, at::Tensor& parameter, const at::Tensor& gradient, double learning_rate,
+                     double gradient_scale) {
+  Moments& moments = moments_[index];
+  if (!moments.first.defined()) {
+    moments.first = at::zeros_like(parameter, parameter.options().requires_grad(false));
+    if (has_second()) moments.second = at::zeros_like(moments.first);
+  }
+  const bool decays = parameters_[index].second.dim() >= config_.decay_from_dimensions;
+  const double decay = decays ? config_.weight_decay : 0;
+  if (config_.kind == "lion") {
+    LionSettings settings;
+    settings.learning_rate = learning_rate;
+    settings.beta1 = config_.beta1;
+    settings.beta2 = config_.beta2;
+    settings.weight_decay = decay;
+    settings.gradient_scale = gradient_scale;
+    return lion_update(parameter, gradient, moments.first, settings);
+  }
+  AdamSettings settings;
+  settings.learning_rate = learning_rate;
+  settings.beta1 = config_.beta1;
+  settings.beta2 = config_.beta2;
+  settings.eps = config_.eps;
+  settings.weight_decay = decay;
+  settings.gradient_scale = gradient_scale;
+  settings.step = moments.step;
+  adam_update(parameter, gradient, moments.first, moments.second, settings);
 }
 
 void Optimiser::exchange_parameters() {
@@ -139,7 +163,7 @@ void Optimiser::state(TensorMap& tensors, const std::string& prefix) const {
   at::Tensor all_first, all_second;
   if (shards_) {
     all_first = gather_moments(&Moments::first);
-    all_second = gather_moments(&Moments::second);
+    if (has_second()) all_second = gather_moments(&Moments::second);
   }
   const auto whole = [&](size_t i, const at::Tensor& own, const at::Tensor& all) {
     if (!shards_) return own;
@@ -152,7 +176,7 @@ void Optimiser::state(TensorMap& tensors, const std::string& prefix) const {
     if (moments_[i].step == 0) continue;
     const std::string key = prefix + parameters_[i].first;
     tensors[key + ".first"] = whole(i, moments_[i].first, all_first);
-    tensors[key + ".second"] = whole(i, moments_[i].second, all_second);
+    if (has_second()) tensors[key + ".second"] = whole(i, moments_[i].second, all_second);
     tensors[key + ".step"] = at::scalar_tensor(moments_[i].step, at::kLong);
   }
 }
@@ -175,12 +199,13 @@ void Optimiser::load(const TensorMap& tensors, const std::string& prefix) {
     if (step == tensors.end()) continue;  // had not moved when it was saved
     moments_[i].step = step->second.item<int64_t>();
     moments_[i].first = read(".first");
-    moments_[i].second = read(".second");
+    if (has_second()) moments_[i].second = read(".second");
     if (!shards_) continue;
     const Share share = share_of(i);
     for (at::Tensor* moments : {&moments_[i].first, &moments_[i].second})
-      *moments =
-          share.begin < share.end ? flat(*moments).slice(0, share.begin, share.end).clone() : at::Tensor();
+      if (moments->defined())
+        *moments =
+            share.begin < share.end ? flat(*moments).slice(0, share.begin, share.end).clone() : at::Tensor();
   }
 }
 

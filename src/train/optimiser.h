@@ -1,5 +1,5 @@
-// Adam, or AdamW when there is weight decay, over named parameters. Tensors of fewer than two dimensions
-// (biases, gains) are never decayed.
+// Adam, or AdamW when there is weight decay, or Lion, over named parameters. Tensors of fewer than two
+// dimensions (biases, gains) are never decayed.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,6 +19,7 @@ class Schema;
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct OptimiserConfig {
+  std::string kind = "adam";  // adam, lion
   double learning_rate = 2e-4;
   double weight_decay = 0;
   double beta1 = 0.9;
@@ -44,7 +45,8 @@ class Optimiser {
   // Euclidean norm of all gradients as a float32 scalar on their device; zero when there are none.
   at::Tensor gradient_norm() const;
 
-  // State by name, only of parameters that have moved: <prefix><parameter>.{first,second,step}.
+  // State by name, only of parameters that have moved: <prefix><parameter>.{first,second,step}; Lion has no
+  // second.
   void state(TensorMap& tensors, const std::string& prefix) const;
   void load(const TensorMap& tensors, const std::string& prefix);
 
@@ -52,12 +54,15 @@ class Optimiser {
 
  private:
   struct Moments {
-    at::Tensor first, second;  // of the parameter's shape; sharded: flat, of this rank's share
+    at::Tensor first, second;  // of the parameter's shape; sharded: flat, of this rank's share. Lion: first
     int64_t step = 0;
   };
   struct Share {
     int64_t begin = 0, end = 0;  // elements of a parameter, in the order of memory
   };
+  bool has_second() const { return config_.kind != "lion"; }
+  void move(size_t index, at::Tensor& parameter, const at::Tensor& gradient, double learning_rate,
+            double gradient_scale);
   Share share_of(size_t index) const;
   void exchange_parameters();
   // Everyone's share of first or second moments, one after the other, in the order of parameters.

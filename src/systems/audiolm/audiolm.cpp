@@ -17,9 +17,9 @@ void require_equal(const char* what, int64_t left, const char* left_name, int64_
 }
 
 Condition condition_for(const AudioLm& model, const AudioLmRequest& request, StageImpl& stage,
-                        bool always_masked) {
+                        const at::Tensor& own_features, bool always_masked) {
   if (!stage.stage().conditioned()) return {};
-  at::Tensor features = request.text_features;
+  at::Tensor features = own_features.defined() ? own_features : request.text_features;
   if (!features.defined()) {
     require(!request.texts.empty(), "[audiolm] these models are conditioned on text; give one");
     std::vector<std::string> texts = request.texts;
@@ -119,14 +119,16 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   AudioLmResult result;
   result.semantic = generate_semantic(
       model.semantic, prompt_ids, semantic_length,
-      stage_request("semantic", request.semantic, condition_for(model, request, *model.semantic, false)));
+      stage_request("semantic", request.semantic,
+                    condition_for(model, request, *model.semantic, request.semantic_features, false)));
 
   const int64_t coarse_quantizers = model.coarse->config().quantizers;
   const at::Tensor coarse_prompt =
       prompt_codes.defined() ? prompt_codes.narrow(2, 0, coarse_quantizers) : at::Tensor();
   result.coarse = generate_coarse(
       model.coarse, result.semantic, coarse_prompt, coarse_frames,
-      stage_request("coarse", request.coarse, condition_for(model, request, *model.coarse, true)));
+      stage_request("coarse", request.coarse,
+                    condition_for(model, request, *model.coarse, request.coarse_features, true)));
 
   result.acoustic = result.coarse;
   if (!model.fine.is_empty()) {
@@ -135,7 +137,8 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
         prompt_codes.defined() ? prompt_codes.narrow(2, coarse_quantizers, fine_quantizers) : at::Tensor();
     const at::Tensor fine =
         generate_fine(model.fine, result.coarse, fine_prompt,
-                      stage_request("fine", request.fine, condition_for(model, request, *model.fine, false)));
+                      stage_request("fine", request.fine,
+                                    condition_for(model, request, *model.fine, request.fine_features, false)));
     result.acoustic = at::cat({result.coarse, fine}, 2);
   }
   for (int64_t row = 0; row < request.batch; ++row) {

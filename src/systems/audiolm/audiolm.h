@@ -41,6 +41,8 @@ struct AudioLmRequest {
   at::Tensor prompt_semantic;  // [batch, tokens]: the prompt's semantic tokens, where they were made before
   std::vector<std::string> texts;  // one, or one a row
   at::Tensor text_features;        // [batch, length, dim] instead of texts
+  // The same for stages that each have their own, as MusicLM's; where one is given it goes before the above.
+  at::Tensor semantic_features, coarse_features, fine_features;
   double seconds = 5;              // of new sound
   int64_t semantic_length = 0;     // tokens in all instead of seconds, and
   int64_t coarse_frames = 0;       // new frames instead of seconds

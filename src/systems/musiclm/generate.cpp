@@ -1,0 +1,93 @@
+#include "systems/musiclm/generate.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "nn/codebook.h"
+
+namespace melete::musiclm {
+
+namespace {
+
+void check_stage(const EmbedQuantizerConfig& condition, const StageConfig& stage, const std::string& name) {
+  const auto found = std::find(condition.stages.begin(), condition.stages.end(), name);
+  if (found == condition.stages.end() || !stage.conditioned()) return;
+  const int64_t width = condition.stage_dims[static_cast<size_t>(found - condition.stages.begin())];
+  require(width == stage.text_dim,
+          "[musiclm] the {} stage is conditioned on vectors of {} values, its table has {}; these parts were "
+          "not trained together",
+          name, stage.text_dim, width);
+}
+
+// The condition of one stage for every piece: [samples, quantizers, width]
+at::Tensor features(const MusicLm& model, const MusicRequest& request, const at::Tensor& codes,
+                    const std::string& stage) {
+  const auto& stages = model.condition->config().stages;
+  const at::Tensor one = model.condition->condition(codes, request.one_table_for_all ? stages.front() : stage);
+  return one.expand({request.samples, one.size(1), one.size(2)});
+}
+
+}  // namespace
+
+void MusicLm::check() const {
+  require(embedding != nullptr, "[musiclm] there is no joint embedding; give the MuLaN run");
+  require(embedding->dim() == condition->config().dim,
+          "[musiclm] the joint embedding has {} values, the condition was trained with {}", embedding->dim(),
+          condition->config().dim);
+  check_stage(condition->config(), audiolm.semantic->stage(), "semantic");
+  check_stage(condition->config(), audiolm.coarse->stage(), "coarse");
+  if (!audiolm.fine.is_empty()) check_stage(condition->config(), audiolm.fine->stage(), "fine");
+}
+
+at::Tensor target(const MusicLm& model, const MusicRequest& request) {
+  require(!request.text.empty() || request.like.defined(),
+          "[musiclm] there is nothing to go by; give a text, or a recording that it shall be like");
+  at::Tensor words, sound;
+  if (!request.text.empty()) words = model.embedding->embed_text({request.text});
+  if (request.like.defined())
+    sound = model.embedding->embed_audio(request.like.reshape({1, -1}), request.like_rate_hz);
+  if (!words.defined()) return sound;
+  if (!sound.defined()) return words;
+  return unit_vectors(words * (1 - request.like_share) + sound * request.like_share);
+}
+
+at::Tensor scores(const JointEmbedding& embedding, const std::vector<at::Tensor>& waves, int64_t rate_hz,
+                  const at::Tensor& target) {
+  const int64_t shortest = (embedding.shortest_samples() * rate_hz + embedding.rate_hz() - 1) / embedding.rate_hz();
+  std::vector<int64_t> lengths, heard;
+  int64_t longest = 0;
+  for (size_t i = 0; i < waves.size(); ++i) {
+    if (waves[i].size(0) < shortest) continue;
+    heard.push_back(static_cast<int64_t>(i));
+    lengths.push_back(waves[i].size(0));
+    longest = std::max(longest, lengths.back());
+  }
+  at::Tensor result = at::full({static_cast<int64_t>(waves.size())}, -1.0, at::kFloat);
+  if (heard.empty()) return result;
+  at::Tensor batch = at::zeros({static_cast<int64_t>(heard.size()), longest});
+  for (size_t i = 0; i < heard.size(); ++i)
+    batch[static_cast<int64_t>(i)].narrow(0, 0, lengths[i]).copy_(waves[static_cast<size_t>(heard[i])]);
+  const at::Tensor vectors = embedding.embed_audio(batch, rate_hz, at::tensor(lengths, at::kLong));
+  result.index_copy_(0, at::tensor(heard, at::kLong), at::mv(vectors, target.flatten()).to(at::kCPU));
+  return result;
+}
+
+MusicResult generate(MusicLm& model, const MusicRequest& request) {
+  const at::NoGradGuard no_grad;
+  require(request.samples >= 1, "[musiclm] expected at least one piece, got {}", request.samples);
+  model.check();
+  const at::Tensor goal = target(model, request);
+  MusicResult result;
+  result.codes = model.condition->codes(goal);
+  AudioLmRequest inner = request.audiolm;
+  inner.batch = request.samples;
+  inner.semantic_features = features(model, request, result.codes, "semantic");
+  inner.coarse_features = features(model, request, result.codes, "coarse");
+  if (!model.audiolm.fine.is_empty()) inner.fine_features = features(model, request, result.codes, "fine");
+  result.audiolm = melete::generate(model.audiolm, inner);
+  result.scores = scores(*model.embedding, result.audiolm.waves, model.audiolm.codec->rate_hz(), goal);
+  result.best = result.scores.argmax().item<int64_t>();
+  return result;
+}
+
+}  // namespace melete::musiclm

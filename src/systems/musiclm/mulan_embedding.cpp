@@ -1,0 +1,82 @@
+#include "systems/musiclm/mulan_embedding.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "data/text_tokenizer.h"
+#include "io/resample_audio.h"
+#include "nn/frozen.h"
+#include "nn/codebook.h"
+
+namespace melete::musiclm {
+
+namespace {
+
+// Windows of a batch of recordings, in order.
+struct Windows {
+  std::vector<at::Tensor> pieces;  // [samples of the piece]
+  std::vector<int64_t> row;        // whose it is
+};
+
+Windows cut(const at::Tensor& audio, const std::vector<int64_t>& lengths, int64_t longest) {
+  Windows windows;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t length = lengths[i], count = longest > 0 ? std::max<int64_t>(1, (length + longest - 1) / longest) : 1;
+    for (int64_t k = 0; k < count; ++k) {
+      windows.pieces.push_back(audio[static_cast<int64_t>(i)].slice(0, length * k / count, length * (k + 1) / count));
+      windows.row.push_back(static_cast<int64_t>(i));
+    }
+  }
+  return windows;
+}
+
+}  // namespace
+
+MulanEmbedding::MulanEmbedding(Mulan model, std::shared_ptr<const TextTokenizer> tokenizer,
+                               const EmbeddingOptions& options)
+    : model_(std::move(model)), tokenizer_(std::move(tokenizer)), options_(options) {
+  require(tokenizer_ != nullptr, "[mulan] the text tower needs the tokenizer that it was trained with");
+  freeze(*model_);
+  MulanConfig config = model_->config();
+  identity_ = identity_of("mulan " + tokenizer_->identity(), schema_of(config).json(), tensors_of(*model_));
+}
+
+at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
+                                       const at::Tensor& lengths) const {
+  const FrozenScope frozen(audio);
+  require(audio.dim() == 2, "[mulan] expected audio [batch, samples], got {} dimensions", audio.dim());
+  const at::Tensor sound = resample_audio(audio, audio_rate_hz, rate_hz());
+  std::vector<int64_t> samples(static_cast<size_t>(audio.size(0)), sound.size(1));
+  if (lengths.defined())
+    for (size_t i = 0; i < samples.size(); ++i)
+      samples[i] = std::min(sound.size(1), (lengths[static_cast<int64_t>(i)].item<int64_t>() * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
+  const auto longest = static_cast<int64_t>(std::llround(options_.window_seconds * static_cast<double>(rate_hz())));
+  const Windows windows = cut(sound, samples, longest);
+  const auto count = static_cast<int64_t>(windows.pieces.size());
+  std::vector<int64_t> widths;
+  for (const at::Tensor& piece : windows.pieces) widths.push_back(piece.size(0));
+  const int64_t widest = *std::max_element(widths.begin(), widths.end());
+  const bool equal = *std::min_element(widths.begin(), widths.end()) == widest;
+  at::Tensor batch = at::zeros({count, widest}, sound.options());
+  for (int64_t i = 0; i < count; ++i)
+    batch[i].narrow(0, 0, widths[static_cast<size_t>(i)]).copy_(windows.pieces[static_cast<size_t>(i)]);
+  const AudioInput input{batch, equal ? at::Tensor() : at::tensor(widths, at::kLong)};
+  const at::Tensor each = model_->embed_audio(input).values;
+  if (count == audio.size(0)) return each;
+  const at::Tensor rows = at::tensor(windows.row, each.options().dtype(at::kLong));
+  return unit_vectors(at::zeros({audio.size(0), dim()}, each.options()).index_add_(0, rows, each));
+}
+
+at::Tensor MulanEmbedding::embed_text(const std::vector<std::string>& texts) const {
+  const FrozenScope frozen;
+  const TextInput input = tokenize(*tokenizer_, texts, model_->config().text.window).input;
+  const int64_t highest = input.ids.max().item<int64_t>(), vocabulary = model_->config().text.vocabulary;
+  require(highest < vocabulary, "[mulan] the tokenizer gives id {}, the text tower has {}; try the tokenizer "
+          "that it was trained with", highest, vocabulary);
+  const auto device = model_->contrast->log_scale.device();
+  return model_->embed_text({input.ids.to(device), input.mask.to(device)}).values;
+}
+
+}  // namespace melete::musiclm
