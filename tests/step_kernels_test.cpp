@@ -36,30 +36,34 @@ TEST(VectorMath, ExpAndErfAreExactEnough) {
 
 TEST(GatedGelu, ValuesAndGradients) {
   torch::manual_seed(2);
-  for (const int64_t n : {1, 7, 40}) {
-    const at::Tensor x = (at::randn({3, 5, 2 * n}) * 3).requires_grad_();
-    const at::Tensor wide = x.detach().to(at::kDouble).requires_grad_();
-    const auto halves = wide.chunk(2, -1);
-    const at::Tensor expected = halves[0] * at::gelu(halves[1]);
-    const at::Tensor y = gated_gelu(x);
-    expect_close(y, expected, 1e-6);
-    const at::Tensor g = at::randn({n, 5, 3}).permute({2, 1, 0});  // not contiguous: LibTorch's own is wrong
-    expect_close(torch::autograd::grad({y}, {x}, {g})[0],
-                 torch::autograd::grad({expected}, {wide}, {g.to(at::kDouble)})[0], 1e-6);
-  }
+  for (const int64_t n : {1, 7, 40})
+    for (const GateOrder order : {GateOrder::value_first, GateOrder::gate_first}) {
+      const at::Tensor x = (at::randn({3, 5, 2 * n}) * 3).requires_grad_();
+      const at::Tensor wide = x.detach().to(at::kDouble).requires_grad_();
+      const auto halves = wide.chunk(2, -1);
+      const at::Tensor expected =
+          order == GateOrder::value_first ? halves[0] * at::gelu(halves[1]) : at::gelu(halves[0]) * halves[1];
+      const at::Tensor y = gated_gelu(x, order);
+      expect_close(y, expected, 1e-6);
+      const at::Tensor g =
+          at::randn({n, 5, 3}).permute({2, 1, 0});  // not contiguous: LibTorch's own is wrong
+      expect_close(torch::autograd::grad({y}, {x}, {g})[0],
+                   torch::autograd::grad({expected}, {wide}, {g.to(at::kDouble)})[0], 1e-6);
+    }
 }
 
 TEST(GatedGelu, Bfloat16RoundsOnce) {
   torch::manual_seed(3);
+  const auto order = GateOrder::value_first;
   const at::Tensor x = at::randn({4, 66}).to(at::kBFloat16);
-  const at::Tensor y = gated_gelu_forward(x);
+  const at::Tensor y = gated_gelu_forward(x, order);
   ASSERT_EQ(y.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(y.equal(gated_gelu_forward(x.to(at::kFloat)).to(at::kBFloat16)));
+  EXPECT_TRUE(y.equal(gated_gelu_forward(x.to(at::kFloat), order).to(at::kBFloat16)));
   const at::Tensor g = at::randn({4, 33}).to(at::kBFloat16);
-  EXPECT_TRUE(gated_gelu_backward(g, x).equal(
-      gated_gelu_backward(g.to(at::kFloat), x.to(at::kFloat)).to(at::kBFloat16)));
+  EXPECT_TRUE(gated_gelu_backward(g, x, order)
+                  .equal(gated_gelu_backward(g.to(at::kFloat), x.to(at::kFloat), order).to(at::kBFloat16)));
   const at::Tensor broken = at::full({1, 2}, std::nan(""), at::kBFloat16);
-  EXPECT_TRUE(gated_gelu_forward(broken).isnan().all().item<bool>());
+  EXPECT_TRUE(gated_gelu_forward(broken, order).isnan().all().item<bool>());
 }
 
 struct AttentionCase {
@@ -76,7 +80,7 @@ TEST_P(SharedAttentionTest, ValuesAndGradients) {
   const int64_t batch = 2, heads = 3, dim = 64;
   const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape).requires_grad_(); };
   const at::Tensor q = leaf({batch, queries, heads, dim}), pairs = leaf({batch, keys, 2 * dim});
-  SharedAttention how;
+  AttentionOptions how;
   how.scale = 0.4;
   how.causal = causal;
   const at::Tensor future = at::ones({queries, keys}, at::kBool)
@@ -91,7 +95,7 @@ TEST_P(SharedAttentionTest, ValuesAndGradients) {
     how.hidden[0][0].fill_(false);
     how.hidden[1].narrow(0, 0, 3).fill_(true);  // a causal query that sees nothing else weighs them equally
   }
-  const at::Tensor y = attend_shared(q, pairs.narrow(2, 0, dim), pairs.narrow(2, dim, dim), how);
+  const at::Tensor y = attend(q, pairs.narrow(2, 0, dim), pairs.narrow(2, dim, dim), how);
 
   const auto wide = [](const at::Tensor& x) { return x.detach().to(at::kDouble).requires_grad_(); };
   const at::Tensor q2 = wide(q), pairs2 = wide(pairs), bias2 = with_bias ? wide(bias) : at::Tensor();

@@ -2,8 +2,6 @@
 
 #include <torch/autograd.h>
 
-#include "kernels/gated_gelu.h"
-
 namespace melete {
 
 namespace {
@@ -22,14 +20,17 @@ struct Gelu : torch::autograd::Function<Gelu> {
 };
 
 struct GatedGelu : torch::autograd::Function<GatedGelu> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, GateOrder order) {
     context->save_for_backward({x});
-    return gated_gelu_forward(x);
+    context->saved_data["gate_first"] = order == GateOrder::gate_first;
+    return gated_gelu_forward(x, order);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    return {gated_gelu_backward(gradients[0], context->get_saved_variables()[0])};
+    const GateOrder order =
+        context->saved_data["gate_first"].toBool() ? GateOrder::gate_first : GateOrder::value_first;
+    return {gated_gelu_backward(gradients[0], context->get_saved_variables()[0], order), {}};
   }
 };
 
@@ -39,10 +40,11 @@ at::Tensor gelu(const at::Tensor& x) {
   return Gelu::apply(x);
 }
 
-at::Tensor gated_gelu(const at::Tensor& x) {
-  if (has_gated_gelu(x)) return GatedGelu::apply(x);
+at::Tensor gated_gelu(const at::Tensor& x, GateOrder order) {
+  if (has_gated_gelu(x)) return GatedGelu::apply(x, order);
   const auto halves = x.chunk(2, -1);
-  return halves[0] * melete::gelu(halves[1]);
+  const size_t gate = order == GateOrder::value_first ? 1 : 0;
+  return halves[1 - gate] * melete::gelu(halves[gate]);
 }
 
 }  // namespace melete

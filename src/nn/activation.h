@@ -3,13 +3,15 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/gated_gelu.h"
+
 namespace melete {
 
 // Exact (erf) GELU. Debian's LibTorch returns uninitialised memory as its gradient when the incoming gradient
 // is not contiguous; this one does not.
 at::Tensor gelu(const at::Tensor& x);
 
-// Splits the last dimension in two halves (value, gate): value * gelu(gate).
-at::Tensor gated_gelu(const at::Tensor& x);
+// value * gelu(gate), the two halves of the last dimension, in either order.
+at::Tensor gated_gelu(const at::Tensor& x, GateOrder order);
 
 }  // namespace melete

@@ -2,7 +2,10 @@
 
 #include <torch/autograd.h>
 
+#include <limits>
+
 #include "core/autocast.h"
+#include "core/base/error.h"
 #include "kernels/shared_attention.h"
 #include "kernels/softmax_rows.h"
 #include "nn/feed_forward.h"
@@ -11,10 +14,10 @@ namespace melete {
 
 namespace {
 
-struct Shared : torch::autograd::Function<Shared> {
+struct Blockwise : torch::autograd::Function<Blockwise> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v, const c10::optional<at::Tensor>& bias,
-                            const SharedAttention& how) {
+                            const AttentionOptions& how) {
     const auto [mixed, weights] =
         shared_attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal});
     context->save_for_backward({q, k, v, how.bias, how.hidden, weights});
@@ -35,12 +38,74 @@ struct Shared : torch::autograd::Function<Shared> {
   }
 };
 
-bool has_kernel(const at::Tensor& q, const SharedAttention& how) {
+bool has_kernel(const at::Tensor& q, const at::Tensor& k, const AttentionOptions& how) {
   const bool drops = how.dropout > 0 && how.draws != nullptr;
-  return has_shared_attention(q) && !drops && autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+  return has_shared_attention(q) && k.size(2) == 1 && !drops &&
+         autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+}
+
+// Keys that come after a query: bool [queries, 1, keys]
+at::Tensor future(int64_t queries, int64_t keys, const at::Tensor& like) {
+  return at::ones({queries, keys}, like.options().dtype(at::kBool)).triu(keys - queries + 1).unsqueeze(1);
+}
+
+// With LibTorch's operators. Query heads that share their keys are rows of one product: [batch * kv_heads,
+// queries * group, dim], where a group is as many query heads as read one key head.
+at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionOptions& how) {
+  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), dim = q.size(3);
+  const int64_t keys = k.size(1), kv_heads = k.size(2), group = heads / kv_heads, width = v.size(3);
+  const at::Tensor rows = q.reshape({batch, queries, group, kv_heads, dim})
+                              .permute({0, 3, 1, 2, 4})
+                              .reshape({batch * kv_heads, queries * group, dim});
+  const at::Tensor columns = k.permute({0, 2, 3, 1}).reshape({batch * kv_heads, dim, keys});
+  const at::Tensor values = v.transpose(1, 2).reshape({batch * kv_heads, keys, width});
+  // [kv_heads, queries * group, keys]
+  at::Tensor bias;
+  if (how.bias.defined())
+    bias = how.bias.expand({queries, heads, keys})
+               .reshape({queries, group, kv_heads, keys})
+               .permute({2, 0, 1, 3})
+               .reshape({kv_heads, queries * group, keys});
+  at::Tensor scores;
+  const bool full = autocast_type(q.device().type(), at::kFloat) == at::kFloat;
+  if (bias.defined() && kv_heads == 1 && full) {
+    scores = at::baddbmm(bias, rows, columns, 1, how.scale);
+  } else {
+    // Not baddbmm with beta 0: for small matrices it multiplies what it finds in fresh memory by 0.
+    scores = at::bmm(rows * how.scale, columns).to(at::kFloat);  // the softmax stays in float32
+    if (bias.defined()) scores = (scores.view({batch, kv_heads, queries * group, keys}) + bias).flatten(0, 1);
+  }
+  if (how.hidden.defined()) scores.view({batch, -1, keys}).masked_fill_(how.hidden.unsqueeze(1), kUnseen);
+  if (how.causal)
+    scores.view({batch * kv_heads, queries, group, keys})
+        .masked_fill_(future(queries, keys, q), -std::numeric_limits<double>::infinity());
+  const at::Tensor weights = dropout(at::softmax(scores, -1), how.dropout, how.draws);
+  return at::bmm(weights.to(values.scalar_type()), values)
+      .view({batch, kv_heads, queries, group, width})
+      .permute({0, 2, 3, 1, 4})
+      .reshape({batch, queries, heads * width});
 }
 
 }  // namespace
+
+at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                  const AttentionOptions& how) {
+  const at::Tensor k = keys.dim() == 3 ? keys.unsqueeze(2) : keys;
+  const at::Tensor v = values.dim() == 3 ? values.unsqueeze(2) : values;
+  require(q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(2) % k.size(2) == 0,
+          "[attention] expected queries [batch, queries, heads, dim] and keys [batch, keys, kv_heads, dim] "
+          "whose heads divide the queries', got {} and {} dimensions with {} and {} heads",
+          q.dim(), k.dim(), q.size(2), k.size(2));
+  require(!how.causal || q.size(1) <= k.size(1),
+          "[attention] a causal one has a key for every query, got {} queries and {} keys", q.size(1),
+          k.size(1));
+  if (!has_kernel(q, k, how)) return attend_by_operators(q, k, v, how);
+  AttentionOptions kernel = how;
+  if (how.bias.defined()) kernel.bias = how.bias.expand({q.size(1), q.size(2), k.size(1)});
+  const auto bias = kernel.bias.defined() ? c10::optional<at::Tensor>(kernel.bias) : c10::nullopt;
+  return Blockwise::apply(q, k.select(2, 0), v.select(2, 0), bias, kernel);
+}
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
                   const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& hidden) {
@@ -48,30 +113,6 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (bias) scores = scores + *bias;
   if (hidden) scores = scores.masked_fill(*hidden, kUnseen);
   return at::matmul(at::softmax(scores, -1).to(v.scalar_type()), v);
-}
-
-// Heads share their keys, so queries of all heads are rows of one product: nothing is transposed or copied.
-at::Tensor attend_shared(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const SharedAttention& how) {
-  if (has_kernel(q, how)) {
-    const auto bias = how.bias.defined() ? c10::optional<at::Tensor>(how.bias) : c10::nullopt;
-    return Shared::apply(q, k, v, bias, how);
-  }
-  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2), keys = k.size(1);
-  const at::Tensor rows = q.reshape({batch, queries * heads, q.size(3)});
-  const at::Tensor columns = k.transpose(1, 2);
-  at::Tensor scores;
-  const bool full = autocast_type(q.device().type(), at::kFloat) == at::kFloat;
-  if (how.bias.defined() && full) {
-    scores = at::baddbmm(how.bias.reshape({1, queries * heads, keys}), rows, columns, 1, how.scale);
-  } else {
-    // Not baddbmm with beta 0: for small matrices it multiplies what it finds in fresh memory by 0.
-    scores = at::bmm(rows * how.scale, columns).to(at::kFloat);  // the softmax stays in float32
-    if (how.bias.defined()) scores = scores + how.bias.reshape({1, queries * heads, keys});
-  }
-  if (how.hidden.defined()) scores.masked_fill_(how.hidden.unsqueeze(1), kUnseen);
-  const at::Tensor weights = dropout(at::softmax(scores, -1), how.dropout, how.draws);
-  return at::bmm(weights.to(v.scalar_type()), v).view({batch, queries, heads * v.size(2)});
 }
 
 }  // namespace melete

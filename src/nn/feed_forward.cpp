@@ -31,7 +31,8 @@ FeedForwardImpl::FeedForwardImpl(const FeedForwardConfig& config) : dropout_(con
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x, Draws* draws) {
   at::Tensor hidden = project(norm(x), input);
-  hidden = inner_norm.is_empty() ? gated_gelu(hidden) : inner_norm->forward(hidden, NormInput::gated);
+  hidden = inner_norm.is_empty() ? gated_gelu(hidden, GateOrder::value_first)
+                                 : inner_norm->forward(hidden, NormInput::gated);
   return project(dropout(hidden, dropout_, draws), output);
 }
 

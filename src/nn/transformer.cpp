@@ -67,15 +67,15 @@ at::Tensor AttentionImpl::keys_values(const at::Tensor& source) {
 at::Tensor AttentionImpl::forward(const at::Tensor& x, const at::Tensor& pairs, const at::Tensor& bias,
                                   const at::Tensor& hidden, Draws* draws) {
   const at::Tensor q = project(norm(x), query).view({x.size(0), x.size(1), config_.heads, config_.head_dim});
-  SharedAttention how;
+  AttentionOptions how;
   how.scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
   how.bias = bias;
   how.hidden = hidden;
   how.causal = config_.causal && context_norm.is_empty();
   how.dropout = config_.attention_dropout;
   how.draws = draws;
-  const at::Tensor mixed = attend_shared(q, pairs.narrow(2, 0, config_.head_dim),
-                                         pairs.narrow(2, config_.head_dim, config_.head_dim), how);
+  const at::Tensor mixed = attend(q, pairs.narrow(2, 0, config_.head_dim),
+                                  pairs.narrow(2, config_.head_dim, config_.head_dim), how);
   return dropout(project(mixed, output), config_.attention_dropout, draws);
 }
 

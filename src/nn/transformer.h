@@ -49,7 +49,7 @@ struct AttentionImpl : torch::nn::Module {
   AttentionImpl(const TransformerConfig& config, bool cross);
 
   at::Tensor keys_values(const at::Tensor& source);  // [batch, n, dim] -> [batch, n (+ 1), 2 * head_dim]
-  // x [batch, queries, dim]; bias and hidden as in SharedAttention
+  // x [batch, queries, dim]; bias and hidden as in AttentionOptions
   at::Tensor forward(const at::Tensor& x, const at::Tensor& keys_values, const at::Tensor& bias,
                      const at::Tensor& hidden, Draws* draws);
 

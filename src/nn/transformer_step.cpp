@@ -124,7 +124,8 @@ at::Tensor TransformerStep::forward(const at::Tensor& x, const at::Tensor& given
     norm_rows(b.x, layer.norm, b.normed);
     layer.input.multiply(data(b.normed), rows, nullptr, data(b.wide), 2 * inner);
     for (int64_t row = 0; row < rows; ++row)
-      gated_gelu_row(data(b.wide) + row * 2 * inner, data(b.inner) + row * inner, inner);
+      gated_gelu_row(data(b.wide) + row * 2 * inner, data(b.inner) + row * inner, inner,
+                     GateOrder::value_first);
     norm_rows(b.inner, layer.inner_norm, b.inner);
     layer.output.multiply(data(b.inner), rows, nullptr, data(b.x), dim, true);
   }
