@@ -32,6 +32,7 @@ void describe(Schema& s, QuantizerConfig& c) {
            "audiolm-pytorch's gradient, which n stages pass on n times, see docs/differences.md");
   s.option("commitment_weight", c.commitment_weight, "vq: pull of the encoder towards its codes").at_least(0);
   s.option("decay", c.decay, "vq: of the moving averages behind the codebook").at_least(0).at_most(1);
+  s.option("epsilon", c.epsilon, "vq: smooths the counts of rare codes").at_least(0);
   s.option("kmeans_init", c.kmeans_init, "vq: place the codes by k-means on the first batch");
   s.option("kmeans_in_eval", c.kmeans_in_eval,
            "audiolm-pytorch's way: a fresh codebook is placed outside training, too");

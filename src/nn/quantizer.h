@@ -33,6 +33,7 @@ struct QuantizerConfig {
   bool gradient_of_every_stage = false;  // as audiolm-pytorch: n stages pass the gradient on n times
   double commitment_weight = 1;          // vq
   double decay = 0.95;
+  double epsilon = 1e-5;  // smooths the counts of rare codes
   bool kmeans_init = true;
   bool kmeans_in_eval = false;  // see CodebookConfig
   int64_t kmeans_iterations = 10;

@@ -28,6 +28,7 @@ struct VectorStage : QuantizerStage {
     book.moving_average = config.codebook_update == "average";
     book.learnable = learns_by_gradient_ || config.orthogonal_weight > 0;
     book.decay = config.decay;
+    book.epsilon = config.epsilon;
     book.kmeans_init = config.kmeans_init;
     book.kmeans_in_eval = config.kmeans_in_eval;
     book.kmeans_iterations = config.kmeans_iterations;
