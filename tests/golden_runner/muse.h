@@ -33,9 +33,14 @@ MuseDraws vqgan_draws(const Case& c);
 Vgg16 vgg_of(const Case& c);  // empty where the case has none
 
 using muse_maskgit_pytorch::NamedPair;
-// Compares the gradients that the case has; a gradient that is zero everywhere may be missing here.
+// Whether this is the bias of a convolution before a normalisation with one channel a group. It changes
+// nothing, so its gradient is zero, and what is recorded of it is rounding.
+bool changes_nothing(const NamedPair& pair, const muse::VqganConfig& config);
+
+// Compares the gradients that the case has; a gradient that is zero everywhere may be missing here. One that
+// is zero by mathematics must be small beside that of its layer's weight, here and in the case.
 void check_gradients(const Case& c, Checker& check, const std::vector<NamedPair>& pairs,
-                     const std::string& prefix = "");
+                     const muse::VqganConfig& config = {});
 // Compares tensors of the module with `<prefix><their name>`.
 void check_state(const Case& c, Checker& check, const std::vector<NamedPair>& pairs,
                  const std::string& prefix);

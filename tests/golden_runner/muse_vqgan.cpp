@@ -12,8 +12,9 @@ namespace foreign = muse_maskgit_pytorch;
 using muse::Vqgan;
 
 void check_discriminator(const Case& c, Checker& check) {
-  muse::PictureDiscriminator network(foreign::discriminator_config(c.config), c.config.value("channels", 3),
-                                     0);
+  muse::VqganConfig config;
+  config.discriminator = foreign::discriminator_config(c.config);
+  muse::PictureDiscriminator network(config.discriminator, c.config.value("channels", 3), 0);
   const auto pairs = foreign::discriminator_pairs(*network);
   foreign::load(pairs, c.weights);
   const at::Tensor x = c.in("x").clone().set_requires_grad(true);
@@ -23,7 +24,7 @@ void check_discriminator(const Case& c, Checker& check) {
   check.close("logits", logits, c.out("logits"));
   check.close("loss", loss, c.out("loss"));
   if (c.has("out.d_x")) check.gradient("d_x", x.grad(), c.out("d_x"));
-  check_gradients(c, check, pairs);
+  check_gradients(c, check, pairs, config);
 }
 
 // [batch, dim, rows, columns] or [batch, frames, dim]
@@ -114,7 +115,7 @@ void check_discriminator_loss(const Case& c, Checker& check) {
     check.close("gradient_penalty", at::scalar_tensor(named(result.named, "gradient_penalty")),
                 c.out("gradient_penalty"));
   check.close("loss", result.total, c.out("loss").reshape({}));
-  check_gradients(c, check, foreign::vqgan_pairs(*gan));
+  check_gradients(c, check, foreign::vqgan_pairs(*gan), gan->config());
   check_state(c, check, foreign::vqgan_pairs(*gan), "out.state_after.");
 }
 
@@ -161,14 +162,8 @@ void check_generator_loss(const Case& c, Checker& check, bool with_judges) {
     if (c.has("out." + theirs))
       check.close(theirs, at::scalar_tensor(named(result.named, ours)), c.out(theirs).reshape({}));
   check.close("loss", result.total, c.out("loss").reshape({}));
-  for (const NamedPair& pair : foreign::vqgan_pairs(*gan)) {
-    const std::string key = "grad." + pair.theirs;
-    if (!with_judges && pair.ours.starts_with("discriminator.")) continue;
-    if (!c.has(key)) continue;
-    const at::Tensor own = pair.tensor.grad();
-    if (!own.defined() && c.get(key).abs().max().item<double>() == 0) continue;
-    check.gradient(key, own.defined() ? pair.as_theirs(own) : own, c.get(key));
-  }
+  check_gradients(c, check, with_judges ? foreign::vqgan_pairs(*gan) : foreign::vae_pairs(*gan->vae),
+                  gan->config());
   check_state(c, check, foreign::vqgan_pairs(*gan), "out.state_after.");
 }
 

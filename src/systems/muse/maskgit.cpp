@@ -47,7 +47,7 @@ MaskedTokens MaskGitImpl::mask(const at::Tensor& tokens, Draws& draws) const {
   const at::Tensor time = draws.uniform("mask_time", {batch}).to(tokens.device());
   const at::Tensor count =
       (static_cast<double>(positions) * mask_share(config_.schedule, time)).round().clamp_min(1);
-  const at::Tensor order = draws.uniform("mask_order", {batch, positions}).to(tokens.device()).argsort(-1);
+  const at::Tensor order = draws.uniform("mask_order", {batch, positions}).to(tokens.device()).argsort(-1, false);
   const at::Tensor asked = order < count.unsqueeze(1);
 
   MaskedTokens masked;
@@ -59,7 +59,7 @@ MaskedTokens MaskGitImpl::mask(const at::Tensor& tokens, Draws& draws) const {
     const at::Tensor draw = draws.uniform("unmask_order", {batch, positions})
                                 .to(tokens.device())
                                 .masked_fill(asked.logical_not(), -1);
-    const at::Tensor rank = draw.argsort(-1).argsort(-1) - asked.logical_not().sum(-1, true);
+    const at::Tensor rank = draw.argsort(-1, false).argsort(-1, false) - asked.logical_not().sum(-1, true);
     const at::Tensor shown = rank < asked.sum(-1, true) * config_.unmasked_share;
     masked.hidden = asked.logical_and(shown.logical_not());
   }

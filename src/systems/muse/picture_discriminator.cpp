@@ -16,7 +16,7 @@ struct DiscriminatorLayer : torch::nn::Module {
     down = register_module("down", halving(in, out));
     norm = register_module("norm", torch::nn::GroupNorm(torch::nn::GroupNormOptions(groups, out)));
   }
-  at::Tensor forward(const at::Tensor& x) { return leaky_relu(norm(down(x))); }
+  at::Tensor forward(const at::Tensor& x) { return activated(norm(down(x))); }
 
   torch::nn::Conv2d down{nullptr};
   torch::nn::GroupNorm norm{nullptr};
@@ -60,9 +60,9 @@ at::Tensor PictureDiscriminatorImpl::forward(const at::Tensor& pictures) {
       pictures.size(2) >= smallest_side_ && pictures.size(3) >= smallest_side_,
       "[discriminator] {} layers need pictures of at least {} pixels a side, got {} x {}; try fewer layers",
       layers->size(), smallest_side_, pictures.size(2), pictures.size(3));
-  at::Tensor x = leaky_relu(input(channels_last(pictures)));
+  at::Tensor x = activated(input(channels_last(pictures)));
   for (const auto& layer : *layers) x = layer->as<DiscriminatorLayer>()->forward(x);
-  return output(leaky_relu(hidden(x)));
+  return output(activated(hidden(x)));
 }
 
 }  // namespace melete::muse

@@ -21,7 +21,7 @@ at::Tensor channels_last(const at::Tensor& x) {
   return x.contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-at::Tensor leaky_relu(const at::Tensor& x) {
+at::Tensor activated(const at::Tensor& x) {
   return at::leaky_relu(x, 0.1);
 }
 
@@ -76,8 +76,8 @@ ResidualBlockImpl::ResidualBlockImpl(int64_t channels, int64_t groups) {
 }
 
 at::Tensor ResidualBlockImpl::forward(const at::Tensor& x) {
-  const at::Tensor hidden = leaky_relu(first_norm(first(x)));
-  return last(leaky_relu(second_norm(second(hidden)))) + x;
+  const at::Tensor hidden = activated(first_norm(first(x)));
+  return last(activated(second_norm(second(hidden)))) + x;
 }
 
 GatedBlockImpl::GatedBlockImpl(int64_t channels, int64_t groups) {

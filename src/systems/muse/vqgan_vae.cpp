@@ -16,7 +16,7 @@ struct EncoderLayer : torch::nn::Module {
     register_module("blocks", blocks);
   }
   at::Tensor forward(at::Tensor x) {
-    x = leaky_relu(down(x));
+    x = activated(down(x));
     for (const auto& block : *blocks) x = block->as<ResidualBlockImpl>()->forward(x);
     return x;
   }
@@ -33,7 +33,7 @@ struct DecoderLayer : torch::nn::Module {
   }
   at::Tensor forward(at::Tensor x) {
     for (const auto& block : *blocks) x = block->as<GatedBlockImpl>()->forward(x);
-    return leaky_relu(up(x));
+    return activated(up(x));
   }
 
   torch::nn::ModuleList blocks;
