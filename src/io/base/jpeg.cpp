@@ -127,6 +127,21 @@ unsigned eighths(unsigned shorter, int at_least) {
   return 8;
 }
 
+// A file that was cut inside a marker's segment cannot be read on from there: it ends before that marker.
+std::string_view without_cut_marker(std::string_view bytes) {
+  constexpr size_t kLongest = 0xFFFF + 2;
+  for (size_t back = 2; back <= std::min(bytes.size(), kLongest); ++back) {
+    const std::string_view tail = bytes.substr(bytes.size() - back);
+    const auto code = static_cast<unsigned char>(tail[1]);
+    if (tail[0] != '\xff' || code == 0 || code == 0xff || (code >= 0xd0 && code <= 0xd9)) continue;
+    const size_t length = tail.size() < 4 ? kLongest
+                                          : static_cast<size_t>(static_cast<unsigned char>(tail[2])) << 8 |
+                                                static_cast<unsigned char>(tail[3]);
+    return length + 2 > tail.size() ? bytes.substr(0, bytes.size() - back) : bytes;
+  }
+  return bytes;
+}
+
 struct Compressor {
   jpeg_compress_struct jpeg{};
   ErrorManager errors{};
@@ -168,9 +183,10 @@ bool compress(Compressor& c, const uint8_t* rgb, int width, int height, int qual
 
 }  // namespace
 
-DecodedPicture decode_jpeg(std::string_view bytes, const std::string& where, int shorter_side_at_least,
+DecodedPicture decode_jpeg(std::string_view whole, const std::string& where, int shorter_side_at_least,
                            bool with_pixels) {
   Decompressor d;
+  const std::string_view bytes = without_cut_marker(whole);
   require(read_header(d, bytes), "[{}] damaged JPEG picture: {}", where, d.errors.message);
   check_picture_size(d.jpeg.image_width, d.jpeg.image_height, where);
   DecodedPicture picture;

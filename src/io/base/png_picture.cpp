@@ -11,21 +11,28 @@ namespace melete {
 
 namespace {
 
-// What libpng's functions share. It reports errors by a function that must not return: that jumps out of the
-// functions below, in which nothing needs a destructor.
+// What libpng's callbacks share. It reports errors by a function that must not return: that jumps out of
+// push(), in which nothing needs a destructor.
 struct Reader {
-  const char* next;
-  size_t left;
-  bool warned = false;
-  char message[200] = "";
   png_structp png = nullptr;
   png_infop info = nullptr;
+  char message[200] = "";
+  bool has_header = false, complete = false;
+  int type = 0;               // of colours, as stored
+  bool has_holes = false;     // by a colour that is transparent
+  size_t unread = 0;          // bytes that were left when the header was complete
+  uint8_t* pixels = nullptr;  // [height, width, 4]
+  size_t row_bytes = 0;
 
-  explicit Reader(std::string_view bytes) : next(bytes.data()), left(bytes.size()) {}
+  Reader() = default;
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 };
+
+Reader& reader_of(png_structp png) {
+  return *static_cast<Reader*>(png_get_progressive_ptr(png));
+}
 
 void on_error(png_structp png, png_const_charp message) {
   auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
@@ -33,45 +40,48 @@ void on_error(png_structp png, png_const_charp message) {
   png_longjmp(png, 1);
 }
 
-void on_warning(png_structp png, png_const_charp) {
-  static_cast<Reader*>(png_get_error_ptr(png))->warned = true;
+void on_warning(png_structp, png_const_charp) {}
+
+// Everything becomes RGBA of 8 bits; of 16 bits the upper eight are taken. Then it waits for memory.
+void on_header(png_structp png, png_infop info) {
+  Reader& reader = reader_of(png);
+  reader.has_header = true;
+  reader.type = png_get_color_type(png, info);
+  reader.has_holes = png_get_valid(png, info, PNG_INFO_tRNS) != 0;
+  png_set_expand(png);
+  png_set_strip_16(png);
+  png_set_gray_to_rgb(png);
+  png_set_filler(png, 255, PNG_FILLER_AFTER);
+  png_set_interlace_handling(png);
+  png_read_update_info(png, info);
+  reader.unread = png_process_data_pause(png, 0);
 }
 
-void on_read(png_structp png, png_bytep to, size_t size) {
-  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
-  if (size > reader->left) png_error(png, "the file ends too early");
-  std::memcpy(to, reader->next, size);
-  reader->next += size;
-  reader->left -= size;
+void on_row(png_structp png, png_bytep row, png_uint_32 number, int) {
+  Reader& reader = reader_of(png);
+  if (row != nullptr) png_progressive_combine_row(png, reader.pixels + number * reader.row_bytes, row);
 }
 
-bool read_header(Reader& r) {
-  if (setjmp(png_jmpbuf(r.png)) != 0) return false;
-  png_set_read_fn(r.png, &r, on_read);
+void on_end(png_structp png, png_infop) {
+  reader_of(png).complete = true;
+}
+
+bool prepare(Reader& r) {
+  r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
+  if (r.png == nullptr) return false;
+  r.info = png_create_info_struct(r.png);
+  if (r.info == nullptr) return false;
   png_set_crc_action(r.png, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
   png_set_user_limits(r.png, kLargestPictureSide, kLargestPictureSide);
-  png_read_info(r.png, r.info);
+  png_set_progressive_read_fn(r.png, &r, on_header, on_row, on_end);
   return true;
 }
 
-// Everything becomes RGBA of 8 bits; of 16 bits the upper eight are taken. False: an error stopped it.
-bool read_rows(Reader& r, png_bytep pixels, size_t row_bytes, png_uint_32 height) {
+// Every row that these bytes complete. False: an error stopped it.
+bool push(Reader& r, std::string_view bytes) {
   if (setjmp(png_jmpbuf(r.png)) != 0) return false;
-  png_set_expand(r.png);
-  png_set_strip_16(r.png);
-  png_set_gray_to_rgb(r.png);
-  png_set_filler(r.png, 255, PNG_FILLER_AFTER);
-  const int passes = png_set_interlace_handling(r.png);
-  png_read_update_info(r.png, r.info);
-  for (int pass = 0; pass < passes; ++pass)
-    for (png_uint_32 y = 0; y < height; ++y) png_read_row(r.png, pixels + y * row_bytes, nullptr);
+  png_process_data(r.png, r.info, reinterpret_cast<png_bytep>(const_cast<char*>(bytes.data())), bytes.size());
   return true;
-}
-
-// Chunks behind the pixels; an error in them harms nothing.
-void read_end(Reader& r) {
-  if (setjmp(png_jmpbuf(r.png)) != 0) return;
-  png_read_end(r.png, r.info);
 }
 
 int orientation_of(Reader& r) {
@@ -84,20 +94,18 @@ int orientation_of(Reader& r) {
 }  // namespace
 
 DecodedPicture decode_png_picture(std::string_view bytes, const std::string& where, bool with_pixels) {
-  Reader r(bytes);
-  r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
-  require(r.png != nullptr, "[{}] libpng cannot be used", where);
-  r.info = png_create_info_struct(r.png);
-  require(r.info != nullptr && read_header(r), "[{}] damaged PNG picture: {}", where, r.message);
+  Reader r;
+  require(prepare(r), "[{}] libpng cannot be used", where);
+  push(r, bytes);
+  require(r.has_header, "[{}] damaged PNG picture: {}", where,
+          r.message[0] != '\0' ? r.message : "the file ends too early");
   const png_uint_32 width = png_get_image_width(r.png, r.info), height = png_get_image_height(r.png, r.info);
   check_picture_size(width, height, where);
-  const auto type = png_get_color_type(r.png, r.info);
   DecodedPicture picture;
   picture.width = static_cast<int>(width);
   picture.height = static_cast<int>(height);
-  picture.grey = (type & PNG_COLOR_MASK_COLOR) == 0;
-  picture.transparent =
-      (type & PNG_COLOR_MASK_ALPHA) != 0 || png_get_valid(r.png, r.info, PNG_INFO_tRNS) != 0;
+  picture.grey = (r.type & PNG_COLOR_MASK_COLOR) == 0;
+  picture.transparent = (r.type & PNG_COLOR_MASK_ALPHA) != 0 || r.has_holes;
   picture.orientation = orientation_of(r);
   if (!with_pixels) return picture;
   // A deflated byte holds at most about 1032, so that anything beyond it is a lie and no memory is given to
@@ -108,11 +116,11 @@ DecodedPicture decode_png_picture(std::string_view bytes, const std::string& whe
   picture.rgba.assign(static_cast<size_t>(pixels) * 4, 0);
   if (!picture.transparent)
     for (size_t i = 3; i < picture.rgba.size(); i += 4) picture.rgba[i] = 255;
-  picture.damaged = !read_rows(r, picture.rgba.data(), static_cast<size_t>(width) * 4, height);
-  if (!picture.damaged) {
-    read_end(r);
-    picture.orientation = orientation_of(r);  // it may stand at the end
-  }
+  r.pixels = picture.rgba.data();
+  r.row_bytes = static_cast<size_t>(width) * 4;
+  push(r, bytes.substr(bytes.size() - r.unread));
+  picture.damaged = !r.complete;
+  picture.orientation = orientation_of(r);  // it may stand behind the pixels
   return picture;
 }
 
