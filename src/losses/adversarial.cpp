@@ -12,9 +12,17 @@ at::Tensor hinge_discriminator_loss(const at::Tensor& fake_logits, const at::Ten
   return (at::relu(1 + fake_logits.to(at::kFloat)) + at::relu(1 - real_logits.to(at::kFloat))).mean();
 }
 
-at::Tensor gradient_penalty(const at::Tensor& wave, const at::Tensor& loss, double weight) {
+at::Tensor bce_generator_loss(const at::Tensor& fake_logits) {
+  return at::softplus(-fake_logits.to(at::kFloat)).mean();
+}
+
+at::Tensor bce_discriminator_loss(const at::Tensor& fake_logits, const at::Tensor& real_logits) {
+  return (at::softplus(fake_logits.to(at::kFloat)) + at::softplus(-real_logits.to(at::kFloat))).mean();
+}
+
+at::Tensor gradient_penalty(const at::Tensor& input, const at::Tensor& loss, double weight) {
   const auto gradients =
-      torch::autograd::grad({loss}, {wave}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+      torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true);
   const at::Tensor norms = gradients[0].to(at::kFloat).flatten(1).norm(2, {1});
   return weight * (norms - 1).square().mean();
 }

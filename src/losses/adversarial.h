@@ -10,8 +10,12 @@ namespace melete {
 at::Tensor hinge_generator_loss(const at::Tensor& fake_logits);
 at::Tensor hinge_discriminator_loss(const at::Tensor& fake_logits, const at::Tensor& real_logits);
 
-// Pulls the norm of d loss / d wave, one norm a batch item, to one. wave must require gradients and lead to
+// Binary cross entropy of the same judgements.
+at::Tensor bce_generator_loss(const at::Tensor& fake_logits);
+at::Tensor bce_discriminator_loss(const at::Tensor& fake_logits, const at::Tensor& real_logits);
+
+// Pulls the norm of d loss / d input, one norm a batch item, to one. input must require gradients and lead to
 // loss.
-at::Tensor gradient_penalty(const at::Tensor& wave, const at::Tensor& loss, double weight = 10);
+at::Tensor gradient_penalty(const at::Tensor& input, const at::Tensor& loss, double weight = 10);
 
 }  // namespace melete

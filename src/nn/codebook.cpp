@@ -1,5 +1,6 @@
 #include "nn/codebook.h"
 
+#include <ATen/TensorIndexing.h>
 #include <torch/nn/functional.h>
 
 #include <cmath>
@@ -19,6 +20,28 @@ at::Tensor nearest_centre(const at::Tensor& x, const at::Tensor& centres, bool c
   return at::addmm(centres.square().sum(1), x, centres.t(), 1, -2).argmin(1);
 }
 
+at::Tensor clamped_log(const at::Tensor& x) {
+  return at::log(at::clamp_min(x, 1e-20));
+}
+
+// [rows, size] of x [rows, dim] and centres [size, dim]
+at::Tensor nearness_of(const at::Tensor& x, const at::Tensor& centres, bool cosine) {
+  if (cosine) return at::mm(x, centres.t());
+  const at::Tensor squared = x.square().sum(1, true) + centres.square().sum(1) - 2 * at::mm(x, centres.t());
+  return -at::sqrt(at::clamp_min(squared, 1e-20));  // at 0 the root has no gradient
+}
+
+at::Tensor spread(const at::Tensor& variance) {
+  return at::sqrt(at::clamp_min(variance, 1e-5)).unsqueeze(1);
+}
+
+void move_average(at::Tensor& average, const at::Tensor& now, double decay, bool begun) {
+  if (begun)
+    average.mul_(decay).add_(now, 1 - decay);
+  else
+    average.copy_(now);
+}
+
 }  // namespace
 
 at::Tensor unit_vectors(const at::Tensor& x) {
@@ -27,65 +50,140 @@ at::Tensor unit_vectors(const at::Tensor& x) {
 
 CodebookImpl::CodebookImpl(const CodebookConfig& config) : config_(config) {
   const double bound = std::sqrt(6.0 / static_cast<double>(config.size * config.dim));
-  at::Tensor start = at::empty({config.size, config.dim}).uniform_(-bound, bound);
+  at::Tensor start = at::empty({config.books * config.size, config.dim}).uniform_(-bound, bound);
   if (config.cosine) start = unit_vectors(start);
   initialised = register_buffer("initialised", at::full({1}, config.kmeans_init ? 0.f : 1.f));
-  counts = register_buffer("counts", at::zeros({config.size}));
+  counts = register_buffer("counts", at::zeros({config.books * config.size}));
   embedding_sum = register_buffer("embedding_sum", start.clone());
-  embedding = register_buffer("embedding", start);
+  embedding = config.learnable ? register_parameter("embedding", start) : register_buffer("embedding", start);
+  if (!config.affine) return;
+  require(!config.cosine, "[codebook] an affine map of the codes is for distances, not for angles");
+  for (const auto& [name, member] : {std::pair{"vectors_mean", &vectors_mean},
+                                     {"vectors_variance", &vectors_variance},
+                                     {"codes_mean", &codes_mean},
+                                     {"codes_variance", &codes_variance}})
+    *member = register_buffer(name, at::zeros({config.books, config.dim}));
+  vectors_begun = register_buffer("vectors_begun", at::zeros({1}));
+  codes_begun = register_buffer("codes_begun", at::zeros({1}));
 }
 
-CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bool update) {
-  const at::NoGradGuard no_grad;
+at::Tensor CodebookImpl::book(const at::Tensor& all, int64_t index) const {
+  return all.narrow(0, index * config_.size, config_.size);
+}
+
+CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bool update,
+                                           const at::Tensor& counted) {
   const at::Tensor rows = x.detach();
+  using at::indexing::Slice;
+  const at::Tensor counting = counted.defined() ? rows.index({Slice(), counted}) : rows;
   bool learning = is_training() && update;
-  if (learning) require(draws != nullptr, "[codebook] training needs a source of random draws");
-  if (learning || (config_.kmeans_in_eval && draws != nullptr)) {
-    if (initialised.item<float>() == 0) {
-      // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
-      const bool broken = !at::isfinite(rows.sum()).item<bool>();
-      const bool sound = group_ ? !group_->any(broken) : !broken;
-      if (sound) initialise(rows, *draws);
-      learning = learning && sound;
+  Choice choice;
+  {
+    const at::NoGradGuard no_grad;
+    if (learning) require(draws != nullptr, "[codebook] training needs a source of random draws");
+    if (learning || (config_.kmeans_in_eval && draws != nullptr)) {
+      if (initialised.item<float>() == 0) {
+        // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
+        const bool broken = !at::isfinite(rows.sum()).item<bool>();
+        const bool sound = group_ ? !group_->any(broken) : !broken;
+        if (sound) initialise(counting, *draws);
+        learning = learning && sound;
+      }
     }
+    if (config_.affine && (learning || config_.kmeans_in_eval)) follow_moments(counting, learning);
   }
-  const at::Tensor codes = nearest(rows, draws);
-  Choice choice{embedding.index_select(0, codes), codes};
-  if (learning) follow(rows, codes, *draws);
+  choice.seen = codes_seen();
+  {
+    const at::NoGradGuard no_grad;
+    choice.codes = choose(rows, choice.seen.detach(), draws);
+  }
+  choice.vectors = look_up(x, choice.seen, choice.codes);
+  if (learning && config_.moving_average) {
+    const at::NoGradGuard no_grad;
+    follow(rows, choice.codes, counted, *draws);
+  }
   return choice;
 }
 
-at::Tensor CodebookImpl::nearest(const at::Tensor& x, Draws* draws) {
-  if (!(config_.stochastic && is_training() && config_.temperature > 0))
-    return nearest_centre(x, embedding, config_.cosine);
-  require(draws != nullptr, "[codebook] stochastic codes need a source of random draws");
-  const at::Tensor scores =
-      config_.cosine
-          ? at::mm(x, embedding.t())
-          : -at::sqrt(at::clamp_min(
-                x.square().sum(1, true) + embedding.square().sum(1) - 2 * at::mm(x, embedding.t()), 0));
-  const auto clamped_log = [](const at::Tensor& t) { return at::log(at::clamp_min(t, 1e-20)); };
-  const at::Tensor noise = -clamped_log(-clamped_log(draws->uniform("gumbel", scores.sizes())));
-  return (scores / config_.temperature + noise).argmax(1);
+at::Tensor CodebookImpl::codes_seen() const {
+  at::Tensor codes = embedding.view({config_.books, config_.size, config_.dim});
+  // What averages will move in place must not be what a gradient is still to be taken through.
+  if (!config_.learnable)
+    codes = codes.detach();
+  else if (config_.moving_average)
+    codes = codes.clone();
+  if (!config_.affine || vectors_begun.item<float>() == 0 || codes_begun.item<float>() == 0) return codes;
+  return (codes - codes_mean.unsqueeze(1)) * (spread(vectors_variance) / spread(codes_variance)) +
+         vectors_mean.unsqueeze(1);
+}
+
+at::Tensor CodebookImpl::nearness(const at::Tensor& x, const at::Tensor& seen) const {
+  std::vector<at::Tensor> scores;
+  for (int64_t i = 0; i < config_.books; ++i) scores.push_back(nearness_of(x[i], seen[i], config_.cosine));
+  return scores.size() == 1 ? scores.front().unsqueeze(0) : at::stack(scores);
+}
+
+at::Tensor CodebookImpl::choose(const at::Tensor& x, const at::Tensor& seen, Draws* draws) const {
+  if (config_.stochastic && is_training() && config_.temperature > 0) {
+    require(draws != nullptr, "[codebook] stochastic codes need a source of random draws");
+    const at::Tensor scores = nearness(x, seen);
+    const at::Tensor noise = -clamped_log(-clamped_log(draws->uniform("gumbel", scores.sizes())));
+    return (scores / config_.temperature + noise.to(scores.device())).argmax(-1);
+  }
+  std::vector<at::Tensor> codes;
+  for (int64_t i = 0; i < config_.books; ++i) codes.push_back(nearest_centre(x[i], seen[i], config_.cosine));
+  return codes.size() == 1 ? codes.front().unsqueeze(0) : at::stack(codes);
+}
+
+at::Tensor CodebookImpl::look_up(const at::Tensor& x, const at::Tensor& seen, const at::Tensor& codes) const {
+  const bool soft = config_.differentiable_choice && is_training() && config_.temperature > 0;
+  if (!soft) {
+    std::vector<at::Tensor> chosen;
+    for (int64_t i = 0; i < config_.books; ++i) chosen.push_back(seen[i].index_select(0, codes[i]));
+    return chosen.size() == 1 ? chosen.front().unsqueeze(0) : at::stack(chosen);
+  }
+  const at::Tensor scores = nearness(x, seen);
+  at::Tensor choice = at::one_hot(codes, config_.size).to(scores.scalar_type());
+  if (config_.reinmax) {
+    const at::Tensor plain = at::softmax(scores, -1);
+    const at::Tensor middle = (choice + at::softmax(scores / config_.temperature, -1)) / 2;
+    const at::Tensor corrected = at::softmax((clamped_log(middle) - scores).detach() + scores, -1);
+    const at::Tensor slope = 2 * corrected - 0.5 * plain;
+    choice = slope - slope.detach() + choice;
+  } else {
+    const at::Tensor slope = at::softmax(scores / config_.temperature, -1);
+    choice = choice + slope - slope.detach();
+  }
+  return at::bmm(choice, seen);
+}
+
+at::Tensor CodebookImpl::vectors(const at::Tensor& codes) const {
+  const at::Tensor seen = codes_seen().flatten(0, 1);
+  if (config_.books == 1) return torch::nn::functional::embedding(codes, seen).flatten(-2);
+  const at::Tensor first = at::arange(config_.books, codes.options()) * config_.size;
+  return torch::nn::functional::embedding(codes + first, seen).flatten(-2);
 }
 
 // What all ranks' vectors say together.
 struct CodebookImpl::Gathered {
-  at::Tensor counts;          // [size] how many chose each code
-  at::Tensor sums;            // [size, dim] of their vectors
-  std::vector<int64_t> rows;  // of every rank
+  at::Tensor counts;          // [books * size] how many chose each code
+  at::Tensor sums;            // [books * size, dim] of their vectors
+  std::vector<int64_t> rows;  // of every rank and book
 };
 
-CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::Tensor& codes) const {
-  const int64_t size = config_.size, dim = x.size(1), ranks = group_ ? group_->size() : 1;
+CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::Tensor& codes,
+                                                int64_t rows_here) const {
+  const int64_t size = config_.books * config_.size, dim = x.size(2), ranks = group_ ? group_->size() : 1;
   // Sums, counts and numbers of rows travel as one. [size * dim + size + ranks]
   at::Tensor all = at::zeros({size * dim + size + ranks}, x.options());
   const at::Tensor sums = all.narrow(0, 0, size * dim).view({size, dim});
   const at::Tensor chosen = all.narrow(0, size * dim, size);
   const at::Tensor rows = all.narrow(0, size * dim + size, ranks);
-  sums.index_add_(0, codes, x);
-  chosen.copy_(at::bincount(codes, {}, size));
-  rows[group_ ? group_->rank() : 0].fill_(x.size(0));
+  const at::Tensor first = at::arange(config_.books, codes.options()).unsqueeze(1) * config_.size;
+  const at::Tensor places = (codes + first).flatten();
+  sums.index_add_(0, places, x.flatten(0, 1));
+  chosen.copy_(at::bincount(places, {}, size));
+  rows[group_ ? group_->rank() : 0].fill_(rows_here);
   if (group_) group_->sum(all);
   Gathered gathered{chosen, sums, {}};
   const at::Tensor numbers = rows.to(at::kCPU).to(at::kLong);
@@ -93,7 +191,8 @@ CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::T
   return gathered;
 }
 
-// The rows with these numbers, counted through the ranks in order. wanted [count] -> [count, dim]
+// The rows with these numbers, counted through the ranks in order. x [rows, dim], wanted [count] -> [count,
+// dim]
 at::Tensor CodebookImpl::rows_of_all(const at::Tensor& x, const std::vector<int64_t>& rows_of_ranks,
                                      const at::Tensor& wanted) const {
   if (!group_ || group_->alone()) return x.index_select(0, wanted.to(x.device()));
@@ -108,16 +207,22 @@ at::Tensor CodebookImpl::rows_of_all(const at::Tensor& x, const std::vector<int6
 }
 
 void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
-  std::vector<int64_t> counts_of_ranks{x.size(0)};
+  std::vector<int64_t> counts_of_ranks{x.size(1)};
   if (group_) {
-    const at::Tensor all = group_->gather(at::full({1}, x.size(0), at::kLong)).flatten();
+    const at::Tensor all = group_->gather(at::full({1}, x.size(1), at::kLong)).flatten();
     counts_of_ranks.assign(all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel());
   }
   const int64_t population = std::accumulate(counts_of_ranks.begin(), counts_of_ranks.end(), int64_t{0});
-  at::Tensor centres = rows_of_all(x, counts_of_ranks, draws.rows("kmeans", population, config_.size));
+  std::vector<at::Tensor> starts;
+  for (int64_t i = 0; i < config_.books; ++i)
+    starts.push_back(rows_of_all(x[i], counts_of_ranks, draws.rows("kmeans", population, config_.size)));
+  at::Tensor centres = at::cat(starts);
   at::Tensor sizes;
   for (int64_t i = 0; i < config_.kmeans_iterations; ++i) {
-    const Gathered gathered = gather_all(x, nearest_centre(x, centres, config_.cosine));
+    std::vector<at::Tensor> codes;
+    for (int64_t b = 0; b < config_.books; ++b)
+      codes.push_back(nearest_centre(x[b], book(centres, b), config_.cosine));
+    const Gathered gathered = gather_all(x, at::stack(codes), x.size(1));
     sizes = gathered.counts;
     at::Tensor means = gathered.sums / at::clamp_min(sizes, 1).unsqueeze(1);
     if (config_.cosine) means = unit_vectors(means);
@@ -129,31 +234,68 @@ void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
   initialised.fill_(1);
 }
 
-void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, Draws& draws) {
-  const Gathered gathered = gather_all(x, codes);
+// The affine map's mean and variance of the vectors, of all ranks, and of the codes.
+void CodebookImpl::follow_moments(const at::Tensor& x, bool of_codes) {
+  at::Tensor sums = at::cat({x.sum(1).flatten(), x.square().sum(1).flatten(),
+                             at::full({1}, static_cast<double>(x.size(1)), x.options())});
+  if (group_) group_->sum(sums);
+  // Vectors that are not finite, on whatever rank, leave every rank's moments as they are.
+  if (!at::isfinite(sums.sum()).item<bool>()) return;
+  const int64_t values = config_.books * config_.dim;
+  const at::Tensor rows = sums[2 * values];
+  const at::Tensor mean = (sums.narrow(0, 0, values) / rows).view_as(vectors_mean);
+  at::Tensor variance = (sums.narrow(0, values, values) / rows).view_as(vectors_mean) - mean.square();
+  if (!group_ || group_->alone()) variance = x.var(1, /*unbiased=*/false);
+  const bool vectors_were = vectors_begun.item<float>() != 0;
+  move_average(vectors_mean, mean, config_.affine_vectors_decay, vectors_were);
+  move_average(vectors_variance, variance, config_.affine_vectors_decay, vectors_were);
+  vectors_begun.fill_(1);
+  if (!of_codes) return;
+  const at::Tensor codes = embedding.detach().view({config_.books, config_.size, config_.dim});
+  const bool codes_were = codes_begun.item<float>() != 0;
+  move_average(codes_mean, codes.mean(1), config_.affine_codes_decay, codes_were);
+  move_average(codes_variance, codes.var(1, /*unbiased=*/false), config_.affine_codes_decay, codes_were);
+  codes_begun.fill_(1);
+}
+
+void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& counted,
+                          Draws& draws) {
+  at::Tensor vectors = x;
+  if (config_.affine)  // back to where the codes are
+    vectors = (x - vectors_mean.unsqueeze(1)) * (spread(codes_variance) / spread(vectors_variance)) +
+              codes_mean.unsqueeze(1);
+  using at::indexing::Slice;
+  const Gathered gathered = counted.defined() ? gather_all(vectors.index({Slice(), counted}),
+                                                           codes.index({Slice(), counted}), x.size(1))
+                                              : gather_all(vectors, codes, x.size(1));
   // Vectors that are not finite, on whatever rank, leave every rank's codebook as it is.
   if (!at::isfinite(gathered.sums.sum()).item<bool>()) return;
   counts.lerp_(gathered.counts, 1 - config_.decay);
   embedding_sum.lerp_(gathered.sums, 1 - config_.decay);
 
-  const at::Tensor total = counts.sum();
   const double size = static_cast<double>(config_.size);
-  const at::Tensor smoothed = (counts + config_.epsilon) / (total + size * config_.epsilon) * total;
-  at::Tensor means = embedding_sum / smoothed.unsqueeze(1);
-  if (config_.cosine) means = unit_vectors(means);
-  embedding.copy_(means);
+  for (int64_t i = 0; i < config_.books; ++i) {
+    const at::Tensor chosen = book(counts, i), total = chosen.sum();
+    const at::Tensor smoothed = (chosen + config_.epsilon) / (total + size * config_.epsilon) * total;
+    at::Tensor means = book(embedding_sum, i) / smoothed.unsqueeze(1);
+    if (config_.cosine) means = unit_vectors(means);
+    book(embedding.detach(), i).copy_(means);
+  }
   if (config_.dead_code_threshold > 0) revive_dead_codes(x, gathered.rows, draws);
 }
 
 void CodebookImpl::revive_dead_codes(const at::Tensor& x, const std::vector<int64_t>& rows, Draws& draws) {
-  const at::Tensor dead = at::nonzero(counts < config_.dead_code_threshold).squeeze(1);
-  if (dead.size(0) == 0) return;
   const int64_t population = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  at::Tensor chosen = rows_of_all(x, rows, draws.rows("revive", population, dead.size(0)));
-  if (config_.cosine) chosen = unit_vectors(chosen);
-  embedding.index_copy_(0, dead, chosen);
-  counts.index_fill_(0, dead, config_.dead_code_threshold);
-  embedding_sum.index_copy_(0, dead, chosen * config_.dead_code_threshold);
+  for (int64_t i = 0; i < config_.books; ++i) {
+    const at::Tensor dead = at::nonzero(book(counts, i) < config_.dead_code_threshold).squeeze(1);
+    if (dead.size(0) == 0) continue;
+    at::Tensor chosen = rows_of_all(x[i], rows, draws.rows("revive", population, dead.size(0)));
+    if (config_.cosine) chosen = unit_vectors(chosen);
+    const at::Tensor places = dead + i * config_.size;
+    embedding.detach().index_copy_(0, places, chosen);
+    counts.index_fill_(0, places, config_.dead_code_threshold);
+    embedding_sum.index_copy_(0, places, chosen * config_.dead_code_threshold);
+  }
 }
 
 }  // namespace melete

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "config/schema.h"
-#include "nn/codebook.h"
 #include "nn/draws.h"
+#include "nn/quantizer_stages.h"
 
 namespace melete {
 
@@ -21,8 +21,10 @@ struct QuantizerConfig {
   std::string kind = "vq";
   int64_t quantizers = 8;
   int64_t groups = 1;
-  int64_t codebook_size = 1024;                // of vq and lfq
-  int64_t codebook_dim = 0;                    // vq: project to this many channels; 0: no projection
+  int64_t codebook_size = 1024;  // of vq and lfq
+  int64_t codebook_dim = 0;      // vq: project to this many channels; 0: no projection
+  int64_t codebooks = 1;         // codes that one stage gives for one frame, each for its share of channels
+  bool separate_codebooks = false;             // vq: each of them from a codebook of its own
   std::vector<int64_t> levels = {8, 5, 5, 5};  // of fsq
   bool dropout = true;                         // in training, use only the first stages of a random batch
   int64_t dropout_keep = 1;                    // index of the first stage that may be the last one used
@@ -31,6 +33,7 @@ struct QuantizerConfig {
   bool gradient_of_every_stage = false;  // as audiolm-pytorch: n stages pass the gradient on n times
   double commitment_weight = 1;          // vq
   double decay = 0.95;
+  double epsilon = 1e-5;  // smooths the counts of rare codes
   bool kmeans_init = true;
   bool kmeans_in_eval = false;  // see CodebookConfig
   int64_t kmeans_iterations = 10;
@@ -38,30 +41,36 @@ struct QuantizerConfig {
   bool cosine = false;
   bool stochastic = false;
   double temperature = 1;
+  std::string codebook_update = "average";  // vq: how codes move
+  bool cross_entropy_commitment = false;
+  double orthogonal_weight = 0;  // vq: of codes that point in different directions
+  bool orthogonal_active_only = false;
+  int64_t orthogonal_max_codes = 0;
+  bool differentiable_choice = false;  // see CodebookConfig
+  bool reinmax = false;
+  double synchronous_update = 0;  // vq: the gradient that is passed on grows by this share
+  bool affine = false;            // see CodebookConfig
+  double affine_vectors_decay = 0.99;
+  double affine_codes_decay = 0.9;
   double entropy_weight = 0.1;  // lfq
   double lfq_commitment_weight = 0.25;
   double diversity = 1;
-  double entropy_fraction = 1;     // share of the frames that the entropy is measured on
-  double entropy_sharpness = 100;  // inverse temperature of the assignment probabilities
+  double entropy_fraction = 1;      // share of the frames that the entropy is measured on
+  double entropy_sharpness = 100;   // inverse temperature of the assignment probabilities
+  bool factorised_entropy = false;  // see nn/lookup_free.h
+  double scale = 1;                 // of the first stage's bits
+  std::string lfq_activation = "none";
+
+  int64_t codes_per_frame() const { return groups * quantizers * codebooks; }
 };
 void describe(Schema& schema, QuantizerConfig& config);
 
 // What every quantizer returns.
 struct Quantized {
   at::Tensor vectors;  // [batch, frames, dim]; straight-through: vq and lfq pass its gradient on unchanged
-  at::Tensor codes;    // [groups, batch, frames, quantizers] int64, -1 where a stage was dropped
-  at::Tensor losses;   // [groups, quantizers] weighted auxiliary loss of every stage; zeros in eval
-};
-
-// One stage: x [batch, frames, dim] to vectors of the same shape with straight-through gradient.
-struct QuantizerStage : torch::nn::Module {
-  struct Result {
-    at::Tensor vectors, codes, loss;  // codes [batch, frames]; loss undefined when there is none
-  };
-  virtual Result quantize(const at::Tensor& x, Draws* draws, bool update) = 0;
-  virtual at::Tensor vectors(const at::Tensor& codes) = 0;  // codes [...] -> [..., dim]
-  // What the first stage sees of the projected input.
-  virtual at::Tensor prepare(const at::Tensor& x) { return x; }
+  // [groups, batch, frames, quantizers * codebooks] int64, stage by stage, -1 where a stage was dropped
+  at::Tensor codes;
+  at::Tensor losses;  // [groups, quantizers] weighted auxiliary loss of every stage; zeros in eval
 };
 
 // A residual chain over one group of channels.
@@ -69,17 +78,24 @@ struct ResidualQuantizerImpl : torch::nn::Module {
   ResidualQuantizerImpl(const QuantizerConfig& config, int64_t dim);
 
   struct Result {
-    at::Tensor vectors, codes, losses;  // [batch, frames, dim], [batch, frames, quantizers], [quantizers]
+    // [batch, frames, dim], [batch, frames, quantizers * codebooks], [quantizers]
+    at::Tensor vectors, codes, losses;
   };
   // Stages from `used` on are dropped.
-  Result forward(const at::Tensor& x, int64_t used, Draws* draws, bool update);
-  at::Tensor decode(const at::Tensor& codes);  // [batch, frames, <= quantizers] -> [batch, frames, dim]
+  Result forward(const at::Tensor& x, int64_t used, Draws* draws, bool update, const at::Tensor& counted);
+  // codes of the first stages, [batch, frames, stages * codebooks] -> [batch, frames, dim]
+  at::Tensor decode(const at::Tensor& codes);
 
   torch::nn::Linear project_in{nullptr}, project_out{nullptr};
   torch::nn::ModuleList stages;
 
  private:
+  // The sum of all stages with the gradient that x is to have of it.
+  at::Tensor passed_on(const at::Tensor& x, const at::Tensor& sum) const;
+
   bool straight_through_chain_;
+  int64_t codebooks_;
+  QuantizerConfig config_;
   std::vector<QuantizerStage*> chain_;  // in order of use; a shared stage stands here several times
 };
 TORCH_MODULE(ResidualQuantizer);
@@ -88,8 +104,10 @@ struct QuantizerImpl : torch::nn::Module {
   QuantizerImpl(const QuantizerConfig& config, int64_t dim);
 
   // x [batch, frames, dim]. `update` lets codebooks follow (in training only); `draws` is needed in training.
-  Quantized forward(const at::Tensor& x, Draws* draws, bool update = true);
-  // codes [groups, batch, frames, <= quantizers] -> [batch, frames, dim]; missing or -1 stages add nothing
+  // counted: bool [batch, frames], the frames that losses and codebooks look at; undefined: all.
+  Quantized forward(const at::Tensor& x, Draws* draws, bool update = true, const at::Tensor& counted = {});
+  // codes [groups, batch, frames, <= quantizers * codebooks] -> [batch, frames, dim]; missing or -1 stages
+  // add nothing
   at::Tensor decode(const at::Tensor& codes);
 
   int64_t codebook_size() const { return codebook_size_; }

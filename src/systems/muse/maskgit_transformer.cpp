@@ -1,0 +1,178 @@
+#include "systems/muse/maskgit_transformer.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "nn/attention.h"
+#include "nn/codebook.h"
+
+namespace melete::muse {
+
+namespace {
+
+constexpr double kAttentionScale = 8;  // of scores between unit vectors
+
+FeedForward feed_forward_layer(int64_t dim, double multiplier) {
+  FeedForwardConfig config;
+  config.dim = dim;
+  config.multiplier = multiplier;
+  config.shift = false;
+  config.inner_norm = true;
+  return FeedForward(config);
+}
+
+}  // namespace
+
+void describe(Schema& s, MaskGitTransformerConfig& c) {
+  s.option("tokens", c.tokens, "different ones that a picture may have").at_least(2);
+  s.option("positions", c.positions, "tokens of the largest picture").at_least(1);
+  s.option("dim", c.dim, "width").at_least(1);
+  s.option("depth", c.depth, "layers").at_least(1);
+  s.option("heads", c.heads, "attention heads").at_least(1);
+  s.option("head_dim", c.head_dim, "width of a head").at_least(1);
+  s.option("feed_forward_multiplier", c.feed_forward_multiplier,
+           "the inner width is two thirds of so many times dim");
+  s.option("text_dim", c.text_dim, "width of the text's features").at_least(1);
+  s.option("self_condition", c.self_condition, "it also sees its own last embedding");
+}
+
+MaskGitAttentionImpl::MaskGitAttentionImpl(const MaskGitTransformerConfig& config)
+    : heads_(config.heads), head_dim_(config.head_dim) {
+  const int64_t inner = heads_ * head_dim_;
+  norm = register_module("norm", Norm(config.dim, false));
+  query = register_module("query", linear(config.dim, inner, false));
+  key_value = register_module("key_value", linear(config.dim, 2 * inner, false));
+  output = register_module("output", linear(inner, config.dim, false));
+  null_key_value = register_parameter("null_key_value", at::randn({2, heads_, head_dim_}));
+  query_gain = register_parameter("query_gain", at::ones({head_dim_}));
+  key_gain = register_parameter("key_gain", at::ones({head_dim_}));
+}
+
+MaskGitAttentionImpl::Memory MaskGitAttentionImpl::memory(const at::Tensor& source) {
+  const int64_t batch = source.size(0), n = source.size(1);
+  const auto both = project(source, key_value).view({batch, n, 2, heads_, head_dim_}).unbind(2);
+  const auto with_null = [&](int64_t which, const at::Tensor& rest) {
+    return at::cat({null_key_value[which].to(rest.scalar_type()).expand({batch, 1, heads_, head_dim_}), rest},
+                   1);
+  };
+  return {unit_vectors(with_null(0, both[0])) * key_gain, with_null(1, both[1])};
+}
+
+at::Tensor MaskGitAttentionImpl::attend_to(const at::Tensor& normed, const Memory& memory,
+                                           const at::Tensor& hidden) {
+  const at::Tensor q =
+      unit_vectors(project(normed, query).view({normed.size(0), normed.size(1), heads_, head_dim_})) *
+      query_gain;
+  AttentionOptions how;
+  how.scale = kAttentionScale;
+  how.hidden = hidden;
+  return project(attend(q, memory.keys, memory.values, how), output);
+}
+
+at::Tensor MaskGitAttentionImpl::forward(const at::Tensor& x) {
+  const at::Tensor normed = norm(x);
+  return attend_to(normed, memory(normed), {});
+}
+
+at::Tensor MaskGitAttentionImpl::forward(const at::Tensor& x, const Memory& memory,
+                                         const at::Tensor& hidden) {
+  return attend_to(norm(x), memory, hidden);
+}
+
+MaskGitContext MaskGitContext::with_text_of(const at::Tensor& kept) const {
+  MaskGitContext result = *this;
+  result.hidden = hidden.clone();
+  result.hidden.narrow(1, 1, text_length).logical_or_(kept.logical_not().unsqueeze(1));
+  return result;
+}
+
+MaskGitContext MaskGitContext::without_text() const {
+  return with_text_of(at::zeros({hidden.size(0)}, hidden.options()));
+}
+
+MaskGitContext MaskGitContext::followed_by(const MaskGitContext& other) const {
+  const int64_t length = std::max(text_length, other.text_length);
+  // Padding goes between the text and what follows it.
+  const auto padded = [length](const at::Tensor& x, int64_t own, double filling) {
+    if (own == length) return x;
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape[1] = length - own;
+    return at::cat({x.narrow(1, 0, 1 + own), at::full(shape, filling, x.options()),
+                    x.narrow(1, 1 + own, x.size(1) - 1 - own)},
+                   1);
+  };
+  const auto joined = [&](const at::Tensor& first, const at::Tensor& second, double filling) {
+    return at::cat({padded(first, text_length, filling), padded(second, other.text_length, filling)});
+  };
+  MaskGitContext both;
+  both.text_length = length;
+  both.hidden = joined(hidden, other.hidden, 1);
+  for (size_t i = 0; i < layers.size(); ++i)
+    both.layers.push_back({joined(layers[i].keys, other.layers[i].keys, 0),
+                           joined(layers[i].values, other.layers[i].values, 0)});
+  return both;
+}
+
+MaskGitTransformerImpl::MaskGitTransformerImpl(const MaskGitTransformerConfig& config) : config_(config) {
+  token_embedding = register_module(
+      "token_embedding", torch::nn::Embedding(config.tokens + (config.mask_token ? 1 : 0), config.dim));
+  position_embedding =
+      register_module("position_embedding", torch::nn::Embedding(config.positions, config.dim));
+  for (int64_t i = 0; i < config.depth; ++i) {
+    attention->push_back(MaskGitAttention(config));
+    cross_attention->push_back(MaskGitAttention(config));
+    feed_forward->push_back(feed_forward_layer(config.dim, config.feed_forward_multiplier));
+  }
+  register_module("attention", attention);
+  register_module("cross_attention", cross_attention);
+  register_module("feed_forward", feed_forward);
+  norm = register_module("norm", Norm(config.dim, false));
+  logits = register_module("logits",
+                           linear(config.dim, config.outputs > 0 ? config.outputs : config.tokens, false));
+  if (config.text_dim != config.dim)
+    text_projection = register_module("text_projection", linear(config.text_dim, config.dim, false));
+  if (config.self_condition)
+    self_condition = register_module("self_condition", feed_forward_layer(config.dim, 4));
+}
+
+MaskGitContext MaskGitTransformerImpl::context(const at::Tensor& text, const at::Tensor& condition) {
+  require(text.dim() == 3 && text.size(2) == config_.text_dim,
+          "[maskgit] expected text [batch, length, {}], got [{}]", config_.text_dim,
+          fmt::join(text.sizes(), ", "));
+  at::Tensor seen = text.ne(0).any(-1);  // [batch, length]
+  at::Tensor source = text_projection.is_empty() ? text : project(text, text_projection);
+  if (condition.defined()) {
+    source = at::cat({source, token_embedding(condition).to(source.scalar_type())}, 1);
+    seen = at::cat({seen, at::ones_like(condition, seen.options())}, 1);
+  }
+  MaskGitContext result;
+  result.text_length = text.size(1);
+  result.hidden = at::cat({at::ones({seen.size(0), 1}, seen.options()), seen}, 1).logical_not();
+  for (const auto& layer : *cross_attention)
+    result.layers.push_back(layer->as<MaskGitAttentionImpl>()->memory(source));
+  return result;
+}
+
+at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGitContext& context,
+                                         const at::Tensor& before) {
+  const int64_t positions = tokens.size(1);
+  require(positions <= config_.positions, "[maskgit] {} tokens do not fit into {} positions", positions,
+          config_.positions);
+  at::Tensor x = token_embedding(tokens) + position_embedding->weight.narrow(0, 0, positions);
+  // Of an embedding that is not there yet, zeros, the layer makes zeros.
+  if (config_.self_condition && before.defined()) x = x + self_condition(before);
+  for (size_t i = 0; i < context.layers.size(); ++i) {
+    x = attention->at<MaskGitAttentionImpl>(i).forward(x) + x;
+    x = cross_attention->at<MaskGitAttentionImpl>(i).forward(x, context.layers[i], context.hidden) + x;
+    x = feed_forward->at<FeedForwardImpl>(i).forward(x) + x;
+  }
+  return norm(x);
+}
+
+at::Tensor MaskGitTransformerImpl::predict(const at::Tensor& embedded) {
+  return project(embedded, logits);
+}
+
+}  // namespace melete::muse

@@ -1,0 +1,101 @@
+// The transformer of MaskGit and Muse (Chang et al. 2022, 2023): sees all tokens of a picture at once, some
+// of them masked, with cross attention to text and to the tokens of a low-resolution picture. It predicts
+// every token, or, as a critic, how doubtful each one is.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <vector>
+
+#include "config/schema.h"
+#include "nn/feed_forward.h"
+#include "nn/norm.h"
+
+namespace melete::muse {
+
+struct MaskGitTransformerConfig {
+  int64_t tokens = 65536;   // different ones that a picture may have
+  int64_t positions = 256;  // of the largest picture
+  int64_t dim = 512;
+  int64_t depth = 8;
+  int64_t heads = 8;
+  int64_t head_dim = 64;
+  double feed_forward_multiplier = 4;
+  int64_t text_dim = 768;       // of the text's features
+  bool self_condition = false;  // it also sees its own last embedding
+  // What a critic has otherwise:
+  bool mask_token = true;
+  int64_t outputs = 0;  // values a position; 0: one a token
+};
+void describe(Schema& schema, MaskGitTransformerConfig& config);  // without what a critic has otherwise
+
+// Attention with unit queries and keys, a learned gain for each, and one learned key and value that is always
+// there.
+struct MaskGitAttentionImpl : torch::nn::Module {
+  explicit MaskGitAttentionImpl(const MaskGitTransformerConfig& config);
+
+  struct Memory {
+    at::Tensor keys, values;  // [batch, 1 + n, heads, head_dim], the learned pair first
+  };
+  Memory memory(const at::Tensor& source);  // [batch, n, dim]
+  // x [batch, positions, dim]; hidden bool [batch, 1 + n] or undefined
+  at::Tensor forward(const at::Tensor& x);  // over itself
+  at::Tensor forward(const at::Tensor& x, const Memory& memory, const at::Tensor& hidden);
+
+  Norm norm{nullptr};
+  torch::nn::Linear query{nullptr}, key_value{nullptr}, output{nullptr};
+  at::Tensor null_key_value;        // [2, heads, head_dim]
+  at::Tensor query_gain, key_gain;  // [head_dim]
+
+ private:
+  at::Tensor attend_to(const at::Tensor& normed, const Memory& memory, const at::Tensor& hidden);
+
+  int64_t heads_, head_dim_;
+};
+TORCH_MODULE(MaskGitAttention);
+
+// What cross attention reads in every layer. Made once, it serves every step of a generation.
+struct MaskGitContext {
+  std::vector<MaskGitAttentionImpl::Memory> layers;
+  at::Tensor hidden;    // bool [batch, 1 + keys]
+  int64_t text_length;  // keys that are text; they stand behind the learned one
+
+  MaskGitContext with_text_of(const at::Tensor& kept) const;  // kept: bool [batch]; others see no text
+  MaskGitContext without_text() const;
+  // The rows of this one, then those of another. Shorter texts are padded.
+  MaskGitContext followed_by(const MaskGitContext& other) const;
+};
+
+struct MaskGitTransformerImpl : torch::nn::Module {
+  explicit MaskGitTransformerImpl(const MaskGitTransformerConfig& config);
+
+  // text [batch, length, text_dim], rows of zeros are padding; condition [batch, n] int64 tokens of a
+  // low-resolution picture, or undefined.
+  MaskGitContext context(const at::Tensor& text, const at::Tensor& condition = {});
+
+  // tokens [batch, positions] int64, mask_token() where hidden; self_condition [batch, positions, dim], what
+  // this function gave before, or undefined. -> [batch, positions, dim]
+  at::Tensor embed(const at::Tensor& tokens, const MaskGitContext& context,
+                   const at::Tensor& self_condition = {});
+  at::Tensor predict(const at::Tensor& embedded);  // [..., dim] -> [..., outputs]
+
+  int64_t mask_token() const { return config_.tokens; }
+  const MaskGitTransformerConfig& config() const { return config_; }
+
+  torch::nn::Embedding token_embedding{nullptr}, position_embedding{nullptr};
+  torch::nn::ModuleList attention, cross_attention, feed_forward;  // a layer each
+  Norm norm{nullptr};
+  torch::nn::Linear logits{nullptr};
+  torch::nn::Linear text_projection{nullptr};  // none where the text is as wide as the transformer
+  FeedForward self_condition{nullptr};
+
+ private:
+  MaskGitTransformerConfig config_;
+};
+TORCH_MODULE(MaskGitTransformer);
+
+}  // namespace melete::muse
