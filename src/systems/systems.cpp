@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "systems/audiolm/system.h"
 #include "systems/soundstream/system.h"
+#include "systems/spear_tts/system.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -15,6 +16,7 @@ std::vector<System>& all() {
   static std::vector<System> list = {
       soundstream_system(),
       audiolm_system(),
+      spear_tts_system(),
   };
   return list;
 }

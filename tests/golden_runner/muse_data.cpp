@@ -3,9 +3,9 @@
 #include "data/base/picture_resize.h"
 #include "data/pictures.h"
 #include "golden.h"
-#include "interop/t5.h"
+#include "pretrained/t5_names.h"
 #include "io/base/picture_file.h"
-#include "models/frozen.h"
+#include "nn/frozen.h"
 
 namespace melete::golden {
 

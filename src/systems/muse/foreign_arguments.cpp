@@ -1,7 +1,7 @@
 #include <regex>
 
 #include "core/base/error.h"
-#include "interop/arguments.h"
+#include "io/foreign_arguments.h"
 #include "systems/muse/foreign_names.h"
 
 namespace melete::muse_maskgit_pytorch {

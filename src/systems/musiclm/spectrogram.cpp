@@ -80,7 +80,7 @@ at::Tensor power_spectrogram(const at::Tensor& audio, const at::Tensor& given,
   // A place beyond the end of a row is seen by no frame that counts, but must not hold what was there before.
   const at::Tensor rows = with_edges(padded, lengths + 2 * config.padding,
                                      config.centred ? config.n_fft / 2 : 0, config.edges);
-  const at::Tensor spectrum = stft_without_edges(rows, {config.n_fft, config.hop_samples(), config.window});
+  const at::Tensor spectrum = stft(rows, {config.n_fft, config.hop_samples(), config.window}, StftEnds::cut);
   at::Tensor power = at::view_as_real(spectrum).square().sum(-1);  // [batch, bins, frames]
   if (config.power != 2) power = config.power == 1 ? power.sqrt() : power.pow(config.power / 2);
   if (whole) return power;

@@ -1,0 +1,201 @@
+// `melete generate spear-tts`: text to semantic tokens, and on to sound through AudioLM's coarse and fine stages.
+#include <fmt/ranges.h>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "io/audio_tensor.h"
+#include "io/base/atomic_file.h"
+#include "roles/open.h"
+#include "systems/audiolm/load.h"
+#include "systems/spear_tts/beam_search.h"
+#include "systems/spear_tts/generate.h"
+#include "systems/spear_tts/speculative.h"
+#include "systems/spear_tts/system.h"
+
+namespace melete {
+
+namespace {
+
+using namespace spear_tts;
+
+struct Reader {
+  TextToSemantic model{nullptr};
+  std::shared_ptr<const TextTokenizer> text;
+  std::string semantic_identity, semantic_from;
+};
+
+Reader open_reader(const std::string& path, Weights weights) {
+  const FoundCheckpoint found = open_checkpoint(path, "spear-tts", kTextToSemanticTask);
+  const auto& settings = found.checkpoint.meta.at("config");
+  TextToSemanticConfig config;
+  schema_of(config).apply(settings.at("model"));
+  TextTokenizerConfig text;
+  schema_of(text).apply(settings.at("text"));
+  if (const auto pieces = found.checkpoint.tensors.find(kKeptPieces); pieces != found.checkpoint.tensors.end())
+    text.pieces.assign(static_cast<const char*>(pieces->second.data_ptr()), pieces->second.nbytes());
+  Reader reader;
+  reader.model = TextToSemantic(config);
+  reader.model->eval();
+  load_weights(*reader.model, "", found, weights, "spear-tts");
+  reader.text = make_text_tokenizer(text);
+  reader.semantic_identity = settings.value("semantic_identity", "");
+  reader.semantic_from = settings.value("semantic_from", "");
+  return reader;
+}
+
+// At the ends of sentences; each piece keeps its mark.
+std::vector<std::string> sentences(const std::string& text) {
+  std::vector<std::string> result;
+  std::string piece;
+  for (size_t i = 0; i < text.size(); ++i) {
+    piece += text[i];
+    const bool ends = (text[i] == '.' || text[i] == '!' || text[i] == '?') && (i + 1 == text.size() || text[i + 1] == ' ');
+    if (!ends) continue;
+    result.push_back(piece);
+    piece.clear();
+    while (i + 1 < text.size() && text[i + 1] == ' ') ++i;
+  }
+  if (piece.find_first_not_of(' ') != std::string::npos) result.push_back(piece);
+  return result;
+}
+
+class SpearGeneration final : public Generation {
+ public:
+  void describe(Schema& s) override {
+    s.option("from", from_, "run or checkpoint of spear-text-to-semantic");
+    s.option("text", text_, "what to say");
+    s.option("coarse", coarse_, "run of AudioLM's coarse stage: makes sound of the tokens");
+    s.option("fine", fine_, "run of its fine stage; without one, sound is coarse");
+    s.option("codec", codec_, "codec; default: the one the coarse stage was trained with");
+    s.option("voice", voice_, "recording whose voice is to speak, at any rate");
+    s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
+    s.option("beam", beam_, "search along so many sequences for the likeliest; 0: draw one").at_least(0);
+    s.option("speculative", speculative_, "draft with the early exit; the tokens are the same, sooner");
+    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+        .one_of({"ema", "online"});
+    melete::spear_tts::describe(s, how_);
+  }
+
+  std::vector<std::string> examples() const override {
+    return {"spear-tts --from runs/tts --text \"Hello there.\" -o tokens.txt",
+            "spear-tts --from runs/tts --text \"Hello there.\" --coarse runs/coarse --fine runs/fine --voice me.wav -o out.wav"};
+  }
+  std::vector<std::string> extensions() const override { return {".wav", ".flac", ".ogg", ".txt"}; }
+
+  void run(const GenerationRun& run) override {
+    if (from_.empty()) throw UsageError("expected --from RUN of spear-text-to-semantic, got none");
+    if (text_.empty()) throw UsageError("expected --text WORDS, got none");
+    const bool as_tokens = run.out.ends_with(".txt");
+    if (!as_tokens && coarse_.empty())
+      throw UsageError("sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
+    const at::NoGradGuard no_grad;
+    Reader reader = open_reader(from_, weights_named(weights_));
+    std::vector<at::Tensor> spoken;
+    const std::vector<std::string> parts = sentences(text_);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      spoken.push_back(tokens_of(reader, parts[i], run.seed + i));
+      run.progress("tokens", static_cast<int64_t>(i + 1), static_cast<int64_t>(parts.size()));
+    }
+    if (as_tokens) return write_tokens(at::cat(spoken), run);
+    write_sound(reader, spoken, run);
+  }
+
+ private:
+  // [n]: without the end
+  at::Tensor tokens_of(Reader& reader, const std::string& words, uint64_t seed) const {
+    Source source;
+    source.ids = at::tensor(reader.text->pieces(words), at::kLong).unsqueeze(0);
+    source.modality = Modality::text;
+    RowDraws draws(seed, "spear-tts", 1);
+    Generated made;
+    if (beam_ > 0) {
+      BeamSearchConfig how;
+      how.beam.beams = beam_;
+      how.guidance = how_.sampling.guidance;
+      how.longest = how_.longest;
+      made = beam_search(reader.model, source, Modality::speech, how);
+    } else if (speculative_) {
+      require(reader.model->has_early_exit(), "[speculative] this model has no early exit to draft with");
+      made = generate_speculatively(reader.model, source, how_, {}, draws);
+    } else {
+      made = generate(reader.model, source, Modality::speech, how_, draws);
+    }
+    const at::Tensor row = made.tokens[0];
+    return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))});
+  }
+
+  void write_tokens(const at::Tensor& tokens, const GenerationRun& run) const {
+    const at::Tensor plain = tokens.contiguous();
+    AtomicFile file(run.out);
+    file.write(fmt::format("{}\n", fmt::join(plain.data_ptr<int64_t>(), plain.data_ptr<int64_t>() + plain.numel(), " ")));
+    file.commit();
+    run.say(fmt::format("{}  {} semantic tokens", run.out, plain.numel()));
+  }
+
+  void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken, const GenerationRun& run) const {
+    const FoundCheckpoint coarse_run = open_checkpoint(coarse_, "spear-tts", "coarse");
+    require(setting_of(coarse_run, "semantic_identity").empty() || reader.semantic_identity.empty() ||
+                setting_of(coarse_run, "semantic_identity") == reader.semantic_identity,
+            "[spear-tts] {} was trained on semantic tokens of {}, and {} makes those of {}", coarse_run.path,
+            setting_of(coarse_run, "semantic_identity"), from_, reader.semantic_identity);
+    CoarseTransformer coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_));
+    FineTransformer fine{nullptr};
+    if (!fine_.empty())
+      fine = build_stage<FineTransformer, FineConfig>(open_checkpoint(fine_, "spear-tts", "fine"), weights_named(weights_));
+    const std::string codec_path = codec_.empty() ? setting_of(coarse_run, "codec_from") : codec_;
+    require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN", coarse_run.path);
+    const auto codec = open_codec(codec_path);
+
+    // A voice is told by a prompt: its tokens before the new ones, and its codes.
+    at::Tensor voice_tokens = at::empty({1, 0}, at::kLong), voice_codes;
+    if (!voice_.empty()) {
+      const std::string tokenizer = reader.semantic_from.empty() ? setting_of(coarse_run, "semantic_from") : reader.semantic_from;
+      require(!tokenizer.empty(), "[spear-tts] neither run says where its tokenizer is, which a voice needs");
+      const auto semantic = open_semantic_tokenizer(tokenizer);
+      voice_tokens = semantic->tokenize(read_mono(voice_, semantic->rate_hz(), voice_seconds_).unsqueeze(0));
+      voice_codes = codec->encode(read_mono(voice_, codec->rate_hz(), voice_seconds_).unsqueeze(0))
+                        .narrow(2, 0, coarse->config().quantizers);
+    }
+    std::vector<at::Tensor> waves;
+    for (size_t i = 0; i < spoken.size(); ++i) {
+      RowDraws draws(run.seed + i, "coarse", 1), fine_draws(run.seed + i, "fine", 1);
+      StageRequest request;
+      request.draws = &draws;
+      request.progress = [&](int64_t done, int64_t of) { run.progress("coarse", done, of); };
+      const at::Tensor tokens = at::cat({voice_tokens, spoken[i].unsqueeze(0)}, 1);
+      // Nobody knows how long it will take to say: the model ends it.
+      const auto longest = static_cast<int64_t>(static_cast<double>(spoken[i].numel()) * 0.2 * codec->frames_per_second());
+      at::Tensor codes = generate_coarse(coarse, tokens, voice_codes, std::max<int64_t>(longest, 1), request);
+      const int64_t before = voice_codes.defined() ? voice_codes.size(1) : 0;
+      codes = codes.narrow(1, before, codes.size(1) - before);
+      codes = codes.index({at::indexing::Slice(), codes[0].ne(kPadding).all(-1)});
+      if (codes.size(1) == 0) continue;
+      if (!fine.is_empty()) {
+        request.draws = &fine_draws;
+        request.progress = [&](int64_t done, int64_t of) { run.progress("fine", done, of); };
+        codes = at::cat({codes, generate_fine(fine, codes, {}, request)}, 2);
+      }
+      waves.push_back(codec->decode(codes)[0]);
+      if (i + 1 < spoken.size()) waves.push_back(at::zeros({codec->rate_hz() / 4}));  // a pause between sentences
+    }
+    require(!waves.empty(), "[spear-tts] the coarse stage ended at once; nothing was written");
+    const at::Tensor wave = at::cat(waves);
+    write_wave(run.out, wave, codec->rate_hz());
+    run.say(fmt::format("{}  {:.2f} s at {} Hz", run.out,
+                        static_cast<double>(wave.numel()) / static_cast<double>(codec->rate_hz()), codec->rate_hz()));
+  }
+
+  std::string from_, text_, coarse_, fine_, codec_, voice_, weights_ = "ema";
+  double voice_seconds_ = 3;
+  int64_t beam_ = 0;
+  bool speculative_ = false;
+  GenerateConfig how_;
+};
+
+}  // namespace
+
+std::unique_ptr<Generation> make_spear_tts_generation() {
+  return std::make_unique<SpearGeneration>();
+}
+
+}  // namespace melete

@@ -1,0 +1,158 @@
+#include "systems/spear_tts/task.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "data/batch.h"
+#include "generate/sampling.h"
+#include "run/sample_writer.h"
+#include "systems/spear_tts/generate.h"
+#include "systems/spear_tts/reading.h"
+#include "systems/spear_tts/training.h"
+
+namespace melete::spear_tts {
+
+namespace {
+
+constexpr int64_t kSamplesShown = 4;
+// A model that never ends must not hold up the run.
+constexpr int64_t kLongestSample = 512;
+
+// A row's tokens without padding and ends.
+std::vector<int64_t> tokens_of(const at::Tensor& row, int64_t end) {
+  const at::Tensor plain = row.to(at::kCPU, at::kLong).contiguous();
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < plain.numel(); ++i) {
+    const int64_t token = plain.data_ptr<int64_t>()[i];
+    if (token == end) break;
+    if (token >= 0) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+}  // namespace
+
+TaskConfig::TaskConfig() {
+  phase.optimiser.learning_rate = 3e-4;
+  phase.schedule.warmup_steps = 1000;
+  phase.schedule.kind = "cosine";
+  phase.clip_norm = 0.5;
+}
+
+void describe(Schema& s, TaskConfig& c) {
+  s.section("loss", c.loss, "what is learned");
+  s.section("deletion", c.deletion, "pretraining: what is taken away");
+  s.option("frozen_encoder_layers", c.frozen_encoder_layers, "text to speech: the lowest so many do not move")
+      .at_least(0);
+  s.option("read_items", c.read_items, "items of a validation batch that are decoded to count errors; 0: none")
+      .at_least(0);
+  melete::describe(s, c.phase);
+}
+
+SpearTask::SpearTask(std::string name, Direction direction, const TextToSemanticConfig& model,
+                     const TaskConfig& config, std::shared_ptr<const TextTokenizer> text,
+                     nlohmann::ordered_json whole_config)
+    : name_(std::move(name)),
+      direction_(direction),
+      config_(config),
+      text_(std::move(text)),
+      whole_config_(std::move(whole_config)),
+      model_(model) {}
+
+std::vector<Phase> SpearTask::phases() {
+  Phase phase = make_phase("model", config_.phase);
+  phase.groups = {{"model", trained_parameters(*model_, direction_, config_.frozen_encoder_layers)}};
+  phase.loss = [this](const Batch& batch, const StepContext& context) {
+    LossPass pass;
+    pass.condition_drop = model_->config().condition_drop;
+    pass.early_exit = true;
+    pass.training = true;
+    pass.draws = context.draws;
+    const PairLosses result = losses(batch, pass);
+    return Losses{result.total, result.named};
+  };
+  return {phase};
+}
+
+PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
+  if (direction_ == kSpeechToSpeech)
+    return pretraining_losses(model_, batch["semantic"], config_.deletion, config_.loss, pass);
+  const at::Tensor &speech = batch["semantic"], &text = batch["text"];
+  const bool reads = direction_ == kSpeechToText;
+  return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss, pass);
+}
+
+Losses SpearTask::validate(const Batch& batch, const StepContext& context) {
+  LossPass pass;
+  pass.draws = context.draws;
+  const PairLosses result = losses(batch, pass);
+  Losses all{result.total, {{"loss", result.total}}};
+  for (const auto& named : result.named) all.named.push_back(named);
+  if (direction_ == kSpeechToText && config_.read_items > 0 && context.micro_batch == 0) {
+    ReadingErrors by_character, by_word;
+    const std::vector<std::string> truth = batch.words("text");
+    const auto read = translated(batch, std::min(config_.read_items, batch.items()));
+    for (size_t i = 0; i < read.size(); ++i) {
+      by_character += character_errors(text_->text(read[i]), truth[i]);
+      by_word += word_errors(text_->text(read[i]), truth[i]);
+    }
+    all.named.emplace_back("character_error", at::scalar_tensor(by_character.share()));
+    all.named.emplace_back("word_error", at::scalar_tensor(by_word.share()));
+  }
+  return all;
+}
+
+std::vector<std::vector<int64_t>> SpearTask::translated(const Batch& batch, int64_t rows) {
+  const Batch some = batch.rows(0, rows);
+  GenerateConfig how;
+  how.sampling.temperature = 0;
+  how.sampling.guidance = 1;
+  how.longest = kLongestSample;
+  const bool from_text = direction_.source == Modality::text;
+  RowDraws draws(0, "translation", rows);
+  Source source;
+  source.ids = some[from_text ? "text" : "semantic"];
+  source.modality = direction_.source;
+  const Generated made = generate(model_, source, direction_.target, how, draws);
+  std::vector<std::vector<int64_t>> result;
+  for (int64_t row = 0; row < rows; ++row)
+    result.push_back(tokens_of(made.tokens[row], model_->vocabulary(direction_.target).end_id()));
+  return result;
+}
+
+void SpearTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
+  if (direction_ == kSpeechToSpeech) return;
+  const int64_t rows = std::min(kSamplesShown, batch.items());
+  const auto made = translated(batch, rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto at = static_cast<size_t>(row);
+    const std::string& truth = batch.words("text")[at];
+    const std::string text =
+        direction_ == kSpeechToText
+            ? fmt::format("written: {}\nread:    {}\n", truth, text_->text(made[at]))
+            : fmt::format("text:   {}\ntokens: {}\nspoken: {}\n", truth, fmt::join(made[at], " "),
+                          fmt::join(tokens_of(batch["semantic"][row], -1), " "));
+    writer.text(sample_name(batch, row) + "_" + label, text);
+  }
+}
+
+std::map<std::string, double> SpearTask::chance_levels() const {
+  return {{"loss", std::log(static_cast<double>(
+                       const_cast<TextToSemantic&>(model_)->vocabulary(direction_.target).classes()))}};
+}
+
+void SpearTask::save_state(TensorMap& tensors) const {
+  const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(text_.get());
+  if (pieces == nullptr) return;
+  const std::string& bytes = pieces->model_bytes();
+  at::Tensor kept = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(kept.data_ptr(), bytes.data(), bytes.size());
+  tensors["text.pieces"] = kept;
+}
+
+}  // namespace melete::spear_tts
