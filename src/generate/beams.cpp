@@ -9,7 +9,7 @@ namespace melete {
 
 namespace {
 
-constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kOut = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void describe(Schema& s, BeamConfig& c) {
 Beams::Beams(int64_t items, const BeamConfig& config, int64_t end, const at::TensorOptions& options)
     : config_(config), items_(items), end_(end) {
   const auto of = [&](at::ScalarType type) { return options.dtype(type); };
-  scores_ = at::full({items, config.beams}, kNever, of(at::kFloat));
+  scores_ = at::full({items, config.beams}, kOut, of(at::kFloat));
   scores_.select(1, 0).fill_(0);  // there is one beginning
   lengths_ = at::zeros({items, config.beams}, of(at::kLong));
   ended_ = at::zeros({items, config.beams}, of(at::kBool));
@@ -39,7 +39,7 @@ Beams::Step Beams::advance(const at::Tensor& log_probabilities) {
   at::Tensor grown = at::ones_like(lengths_);
   if (!config_.score_past_end && end_ >= 0) {
     // What has ended goes on in one way only, for nothing.
-    at::Tensor nothing = at::full({classes}, kNever, follow.options());
+    at::Tensor nothing = at::full({classes}, kOut, follow.options());
     nothing[end_] = 0;
     follow = at::where(ended_.unsqueeze(2), nothing, follow);
     grown = ended_.logical_not().to(at::kLong);

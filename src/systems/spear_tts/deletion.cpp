@@ -23,9 +23,9 @@ at::Tensor random_subset(const at::Tensor& eligible, double share, Draws& draws,
   const at::Tensor others = eligible.logical_not();
   at::Tensor rank;
   if (as_upstream)  // not ranks, but the positions in the order of their noise
-    rank = noise.masked_fill(others, -1).argsort(1).to(at::kFloat) - others.sum(1, true);
+    rank = noise.masked_fill(others, -1).argsort(1, false).to(at::kFloat) - others.sum(1, true);
   else
-    rank = noise.masked_fill(others, 2).argsort(1).argsort(1).to(at::kFloat);  // 2: after all of [0, 1)
+    rank = noise.masked_fill(others, 2).argsort(1, false).argsort(1, false).to(at::kFloat);  // 2: after all of [0, 1)
   return rank.lt(wanted).logical_and_(eligible);
 }
 
@@ -48,9 +48,8 @@ Damaged damage(const at::Tensor& ids, const VocabularyImpl& vocabulary, const De
   const bool masks = config.mask_token >= 0;
   require(!masks || config.reconstruct,
           "[spear-tts] a mask token marks where the whole row is to be told; try reconstruct = true");
-  require(config.mask_token < vocabulary.config().tokens,
-          "[spear-tts] expected a mask token below {}, got {}", vocabulary.config().tokens,
-          config.mask_token);
+  require(config.mask_token < vocabulary.classes(), "[spear-tts] expected a mask token below {}, got {}",
+          vocabulary.classes(), config.mask_token);
   const at::Tensor eligible = config.as_upstream && !masks ? at::ones_like(ids, at::kBool)
                                                            : vocabulary.is_padding(ids).logical_not_();
   const int64_t padding = vocabulary.config().padding;

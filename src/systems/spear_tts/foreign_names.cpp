@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "io/foreign_arguments.h"
@@ -150,6 +152,39 @@ ForeignSettings foreign_settings(const Json& arguments) {
   require(s.model.text.tokens > 0 && s.model.speech.tokens > 0,
           "[spear-tts-pytorch] expected num_text_token_ids and num_semantic_token_ids");
   return s;
+}
+
+DeletionConfig foreign_deletion(const Json& arguments) {
+  DeletionConfig deletion;
+  deletion.as_upstream = true;
+  const auto given = [&](const char* name) {
+    return arguments.contains(name) && !arguments.at(name).is_null();
+  };
+  if (given("deletion_prob")) deletion.share = arguments["deletion_prob"];
+  if (given("reconstruct_seq")) deletion.reconstruct = arguments["reconstruct_seq"];
+  if (given("mask_id")) deletion.mask_token = arguments["mask_id"];
+  return deletion;
+}
+
+SamplingConfig foreign_filter(const Json& arguments, int64_t classes) {
+  SamplingConfig sampling;
+  sampling.guidance = 1;
+  sampling.filter = 0;
+  const std::string name = arguments.value("filter_logits_fn", "top_k");
+  const Json details = arguments.value("filter_fn_kwargs", Json::object());
+  for (const auto& item : details.items())
+    require(item.key() == "thres" || (item.key() == "k" && name == "top_k"),
+            "[spear-tts-pytorch] {} has no argument `{}`", name, item.key());
+  if (name == "top_p") {
+    sampling.top_p = details.value("thres", 0.9);
+  } else {
+    require(name == "top_k", "[spear-tts-pytorch] expected a filter top_k or top_p, got {}", name);
+    const bool counted = details.contains("k") && !details["k"].is_null();
+    sampling.top_k = counted ? details["k"].get<int64_t>()
+                             : static_cast<int64_t>(std::ceil(details.value("thres", 0.1) *
+                                                              static_cast<double>(classes)));
+  }
+  return sampling;
 }
 
 std::vector<ForeignTensor> foreign_tensors(TextToSemanticImpl& model) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "generate/sampling.h"
 #include "io/tensors.h"
 #include "systems/spear_tts/losses.h"
 
@@ -16,6 +17,10 @@ struct ForeignSettings {
   LossConfig loss;
 };
 ForeignSettings foreign_settings(const nlohmann::ordered_json& arguments);
+// deletion_prob, reconstruct_seq and mask_id of its pretraining; others are not looked at.
+DeletionConfig foreign_deletion(const nlohmann::ordered_json& arguments);
+// The filter of its generate(): filter_logits_fn (top_k or top_p) with its thres or k, for so many classes.
+SamplingConfig foreign_filter(const nlohmann::ordered_json& arguments, int64_t classes);
 
 // One of our parameters or buffers, and the names under which its file holds it: several, where weights are
 // tied or a rotation is shared by layers. The first is the one that its list of parameters has.

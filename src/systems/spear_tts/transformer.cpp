@@ -59,7 +59,7 @@ FeedForwardImpl::FeedForwardImpl(int64_t dim, double multiplier, double dropout)
 }
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x, Draws* draws) {
-  return project(dropout(gated_gelu(project(norm(x), input)), dropout_, draws), output);
+  return project(dropout(gated_gelu(project(norm(x), input), GateOrder::value_first), dropout_, draws), output);
 }
 
 LayerImpl::LayerImpl(const TransformerConfig& config) {
