@@ -31,7 +31,7 @@ struct SamplingOfAll {
   SamplingConfig all, semantic, coarse, fine;
 
   void spread(const std::function<bool(const std::string&)>& given) {
-    const std::pair<const char*, SamplingConfig*> stages[] = {{"semantic.", &semantic}, {"coarse.", &coarse}, {"fine.", &fine}};
+    const std::pair<const char*, SamplingConfig*> stages[] = {{"sampling.semantic.", &semantic}, {"sampling.coarse.", &coarse}, {"sampling.fine.", &fine}};
     for (const auto& [prefix, stage] : stages) {
       const auto take = [&](const char* name, auto SamplingConfig::*field) {
         if (given(name) && !given(std::string(prefix) + name)) stage->*field = all.*field;
@@ -46,9 +46,9 @@ struct SamplingOfAll {
 };
 void describe_sampling(Schema& s, SamplingOfAll& c) {
   describe(s, c.all);
-  s.section("semantic", c.semantic, "sampling of the semantic stage");
-  s.section("coarse", c.coarse, "sampling of the coarse stage");
-  s.section("fine", c.fine, "sampling of the fine stage");
+  s.section("sampling.semantic", c.semantic, "of the semantic stage alone");
+  s.section("sampling.coarse", c.coarse, "of the coarse stage alone");
+  s.section("sampling.fine", c.fine, "of the fine stage alone");
 }
 
 void say_wave(const GenerationRun& run, const std::string& path, const at::Tensor& wave, int64_t rate_hz) {
