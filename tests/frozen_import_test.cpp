@@ -19,7 +19,7 @@
 #include "pretrained/vq_wav2vec_names.h"
 #include "io/base/zip_archive.h"
 #include "nn/frozen.h"
-#include "run/frozen_file.h"
+#include "pretrained/import.h"
 
 namespace melete {
 namespace {

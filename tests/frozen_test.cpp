@@ -17,7 +17,7 @@
 #include "roles/open.h"
 #include "pretrained/encodec.h"
 #include "pretrained/kmeans_tokenizer.h"
-#include "run/frozen_file.h"
+#include "pretrained/import.h"
 #include "pretrained/kmeans_fit.h"
 
 namespace melete {

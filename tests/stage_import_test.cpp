@@ -19,6 +19,7 @@
 #include "run/run_folder.h"
 #include "small_codec.h"
 #include "systems/foreign.h"
+#include "roles/tokenizers.h"
 #include "systems/system.h"
 
 namespace melete {

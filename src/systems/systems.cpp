@@ -7,6 +7,7 @@
 #include "systems/soundstream/system.h"
 #include "systems/spear_tts/system.h"
 #include "systems/system.h"
+#include "systems/voicebox/system.h"
 
 namespace melete {
 
@@ -17,6 +18,7 @@ std::vector<System>& all() {
       soundstream_system(),
       audiolm_system(),
       spear_tts_system(),
+      voicebox_system(),
   };
   return list;
 }

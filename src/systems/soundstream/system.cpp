@@ -1,6 +1,7 @@
 #include "systems/soundstream/system.h"
 
 #include "systems/soundstream/codec.h"
+#include "systems/soundstream/latents.h"
 #include "systems/soundstream/load.h"
 
 namespace melete {
@@ -13,6 +14,9 @@ System soundstream_system() {
   system.codecs = {{"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<Codec> {
                       return std::make_unique<SoundStreamCodec>(load_codec(found).model);
                     }}};
+  system.audio_features = {{"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<AudioFeatures> {
+                              return std::make_unique<SoundStreamLatents>(load_codec(found).model);
+                            }}};
   return system;
 }
 

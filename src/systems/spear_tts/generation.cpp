@@ -9,6 +9,7 @@
 #include "systems/audiolm/load.h"
 #include "systems/spear_tts/beam_search.h"
 #include "systems/spear_tts/generate.h"
+#include "systems/spear_tts/load.h"
 #include "systems/spear_tts/speculative.h"
 #include "systems/spear_tts/system.h"
 
@@ -17,31 +18,6 @@ namespace melete {
 namespace {
 
 using namespace spear_tts;
-
-struct Reader {
-  TextToSemantic model{nullptr};
-  std::shared_ptr<const TextTokenizer> text;
-  std::string semantic_identity, semantic_from;
-};
-
-Reader open_reader(const std::string& path, Weights weights) {
-  const FoundCheckpoint found = open_checkpoint(path, "spear-tts", kTextToSemanticTask);
-  const auto& settings = found.checkpoint.meta.at("config");
-  TextToSemanticConfig config;
-  schema_of(config).apply(settings.at("model"));
-  TextTokenizerConfig text;
-  schema_of(text).apply(settings.at("text"));
-  if (const auto pieces = found.checkpoint.tensors.find(kKeptPieces); pieces != found.checkpoint.tensors.end())
-    text.pieces.assign(static_cast<const char*>(pieces->second.data_ptr()), pieces->second.nbytes());
-  Reader reader;
-  reader.model = TextToSemantic(config);
-  reader.model->eval();
-  load_weights(*reader.model, "", found, weights, "spear-tts");
-  reader.text = make_text_tokenizer(text);
-  reader.semantic_identity = settings.value("semantic_identity", "");
-  reader.semantic_from = settings.value("semantic_from", "");
-  return reader;
-}
 
 // At the ends of sentences; each piece keeps its mark.
 std::vector<std::string> sentences(const std::string& text) {

@@ -1,0 +1,26 @@
+#include "systems/soundstream/latents.h"
+
+#include "core/base/error.h"
+#include "nn/frozen.h"
+
+namespace melete {
+
+SoundStreamLatents::SoundStreamLatents(SoundStream model) : model_(std::move(model)) {
+  SoundStreamConfig config = model_->config();
+  require(config.input_channels == 1, "[codec] expected a SoundStream of one channel, got one of {}",
+          config.input_channels);
+  freeze(*model_);
+  identity_ = identity_of("soundstream latents", schema_of(config).json(), tensors_of(*model_));
+}
+
+at::Tensor SoundStreamLatents::encode(const at::Tensor& audio) const {
+  const FrozenScope frozen(audio);
+  return model_->encode(model_->prepare(audio)).to(at::kFloat);
+}
+
+at::Tensor SoundStreamLatents::decode(const at::Tensor& frames) const {
+  const FrozenScope frozen(frames);
+  return model_->decode(model_->quantizer->forward(frames, nullptr).vectors).squeeze(1);
+}
+
+}  // namespace melete

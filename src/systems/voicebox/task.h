@@ -1,0 +1,57 @@
+// Training Voicebox: one phase, flow matching over frames.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "roles/audio_features.h"
+#include "systems/voicebox/flow_matching.h"
+#include "systems/voicebox/sampling.h"
+#include "train/phase_config.h"
+
+namespace melete::voicebox {
+
+// Frames have any scale; the network sees them around 0 with a deviation of 1.
+struct FrameScale {
+  double mean = 0, deviation = 0;  // deviation 0: not measured yet
+
+  at::Tensor apply(const at::Tensor& frames) const { return (frames - mean) / deviation; }
+  at::Tensor undo(const at::Tensor& frames) const { return frames * deviation + mean; }
+};
+
+struct TaskConfig {
+  PhaseConfig phase;
+  FlowMatchingConfig flow;
+  FlowSampling sampling;  // of samples
+
+  TaskConfig();
+};
+void describe(Schema& schema, TaskConfig& config);
+
+// Batches have "frames" [items, n, frame_dim] with their lengths and, where the model is told, "semantic" int64.
+class VoiceboxTask : public Task {
+ public:
+  // features: makes samples audible; null: there are none
+  VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config, const FrameScale& scale,
+               std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config);
+
+  std::string name() const override { return "voicebox"; }
+  torch::nn::Module& model() override { return *model_; }
+  std::vector<Phase> phases() override;
+  nlohmann::ordered_json config() const override { return whole_config_; }
+  Losses validate(const Batch& batch, const StepContext& context) override;
+  void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
+
+  Voicebox& network() { return model_; }
+
+ private:
+  FlowBatch flow_batch(const Batch& batch) const;
+
+  TaskConfig config_;
+  FrameScale scale_;
+  std::shared_ptr<const AudioFeatures> features_;
+  nlohmann::ordered_json whole_config_;
+  Voicebox model_;
+};
+
+}  // namespace melete::voicebox
