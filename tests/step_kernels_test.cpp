@@ -11,7 +11,6 @@
 #include "kernels/gated_gelu.h"
 #include "kernels/vector_math.h"
 #include "nn/activation.h"
-#include "nn/attention.h"
 #include "nn/position_bias.h"
 #include "nn/transformer_step.h"
 
@@ -65,65 +64,6 @@ TEST(GatedGelu, Bfloat16RoundsOnce) {
   const at::Tensor broken = at::full({1, 2}, std::nan(""), at::kBFloat16);
   EXPECT_TRUE(gated_gelu_forward(broken, order).isnan().all().item<bool>());
 }
-
-struct AttentionCase {
-  int64_t queries, keys;
-  bool causal, bias, hidden;
-};
-
-class SharedAttentionTest : public testing::TestWithParam<AttentionCase> {};
-
-// The kernel against LibTorch's operators on the same values in double precision.
-TEST_P(SharedAttentionTest, ValuesAndGradients) {
-  const auto [queries, keys, causal, with_bias, with_hidden] = GetParam();
-  torch::manual_seed(4);
-  const int64_t batch = 2, heads = 3, dim = 64;
-  const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape).requires_grad_(); };
-  const at::Tensor q = leaf({batch, queries, heads, dim}), pairs = leaf({batch, keys, 2 * dim});
-  AttentionOptions how;
-  how.scale = 0.4;
-  how.causal = causal;
-  const at::Tensor future = at::ones({queries, keys}, at::kBool)
-                                .triu(keys - queries + 1)
-                                .unsqueeze(1)
-                                .expand({queries, heads, keys});
-  const at::Tensor bias = with_bias ? leaf({queries, heads, keys}) : at::Tensor();
-  if (with_bias)
-    how.bias = causal ? bias.masked_fill(future, -std::numeric_limits<double>::infinity()) : bias;
-  if (with_hidden) {
-    how.hidden = at::rand({batch, keys}) < 0.3;
-    how.hidden[0][0].fill_(false);
-    how.hidden[1].narrow(0, 0, 3).fill_(true);  // a causal query that sees nothing else weighs them equally
-  }
-  const at::Tensor y = attend(q, pairs.narrow(2, 0, dim), pairs.narrow(2, dim, dim), how);
-
-  const auto wide = [](const at::Tensor& x) { return x.detach().to(at::kDouble).requires_grad_(); };
-  const at::Tensor q2 = wide(q), pairs2 = wide(pairs), bias2 = with_bias ? wide(bias) : at::Tensor();
-  at::Tensor scores = at::einsum("bqhd,bkd->bqhk", {q2, pairs2.narrow(2, 0, dim)}) * how.scale;
-  if (with_bias) scores = scores + bias2;
-  if (with_hidden) scores = scores.masked_fill(how.hidden.view({batch, 1, 1, keys}), -1e300);
-  if (causal) scores = scores.masked_fill(future, -std::numeric_limits<double>::infinity());
-  const at::Tensor expected =
-      at::einsum("bqhk,bkd->bqhd", {scores.softmax(-1), pairs2.narrow(2, dim, dim)}).flatten(2);
-  expect_close(y, expected, 1e-5);
-
-  const at::Tensor g = at::randn(y.sizes());
-  torch::autograd::variable_list inputs = {q, pairs}, inputs2 = {q2, pairs2};
-  if (with_bias) inputs.push_back(bias), inputs2.push_back(bias2);
-  const auto found = torch::autograd::grad({y}, inputs, {g});
-  const auto right = torch::autograd::grad({expected}, inputs2, {g.to(at::kDouble)});
-  for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], right[i], 1e-5);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, SharedAttentionTest,
-    testing::Values(AttentionCase{5, 5, true, true, false}, AttentionCase{64, 64, true, true, true},
-                    AttentionCase{65, 65, true, false, false},
-                    AttentionCase{1550, 1550, true, false, false},  // 16 shares
-                    AttentionCase{130, 130, true, true, true},
-                    AttentionCase{70, 83, true, true, true},  // a prefix before the queries
-                    AttentionCase{1, 40, true, true, false}, AttentionCase{9, 17, false, false, true},
-                    AttentionCase{67, 3, false, true, false}));
 
 // One position after another gives what all at once give, whatever the condition, masks and batch.
 TEST(TransformerStep, EqualsTheWholeSequence) {

@@ -58,12 +58,13 @@ void norm_row(const float* x, const float* gain, const float* shift, float* y, i
 
 MELETE_VECTOR_TARGETS
 void attend_position(const PositionAttention& a, float* scores, float* result) {
-  const int64_t step = 2 * a.dim;
   for (int64_t key = 0; key < a.keys; ++key)
-    for (int64_t head = 0; head < a.heads; ++head) {
-      const float *q = a.query + head * a.dim, *k = a.pairs + key * step;
-      scores[head * a.keys + key] = a.scale * sum_over(a.dim, [&](int64_t i) { return q[i] * k[i]; });
-    }
+    for (int64_t first = 0; first < a.heads; first += a.kv_heads)
+      for (int64_t kv = 0; kv < a.kv_heads; ++kv) {
+        const float *q = a.query + (first + kv) * a.dim, *k = a.first_key + key * a.step + kv * a.dim;
+        scores[(first + kv) * a.keys + key] =
+            a.scale * sum_over(a.dim, [&](int64_t i) { return q[i] * k[i]; });
+      }
   for (int64_t head = 0; head < a.heads; ++head) {
     float* row = scores + head * a.keys;
     if (a.bias) {
@@ -73,7 +74,7 @@ void attend_position(const PositionAttention& a, float* scores, float* result) {
     if (a.hidden)
       for (int64_t key = 0; key < a.keys; ++key) row[key] = a.hidden[key] ? kUnseen : row[key];
     softmax_in_place(row, a.keys);
-    mix(row, a.pairs + a.dim, step, a.keys, a.dim, result + head * a.dim);
+    mix(row, a.first_value + head % a.kv_heads * a.dim, a.step, a.keys, a.dim, result + head * a.dim);
   }
 }
 

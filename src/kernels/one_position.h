@@ -9,11 +9,12 @@ namespace melete {
 // Layer normalisation of x [n] with a gain [n] and, where not null, a shift [n]; y may be x.
 void norm_row(const float* x, const float* gain, const float* shift, float* y, int64_t n);
 
-// All heads of one query over keys and values that they share.
+// All heads of one query over the keys and values of a cache; query head h reads key head h % kv_heads.
 struct PositionAttention {
-  const float* query = nullptr;  // [heads, dim]
-  const float* pairs = nullptr;  // [keys, 2 * dim]: a key, then its value
-  int64_t keys = 0, heads = 0, dim = 0;
+  const float* query = nullptr;                              // [heads, dim]
+  const float *first_key = nullptr, *first_value = nullptr;  // [kv_heads, dim], of the first position;
+  int64_t step = 0;                                          // of both, from position to position
+  int64_t keys = 0, heads = 0, kv_heads = 1, dim = 0;
   float scale = 1;
   const float* bias = nullptr;      // for keys from bias_from on; null: none
   int64_t bias_from = 0;            //

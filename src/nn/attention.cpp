@@ -6,7 +6,7 @@
 
 #include "core/autocast.h"
 #include "core/base/error.h"
-#include "kernels/shared_attention.h"
+#include "kernels/attention.h"
 #include "kernels/softmax_rows.h"
 #include "nn/feed_forward.h"
 
@@ -19,7 +19,7 @@ struct Blockwise : torch::autograd::Function<Blockwise> {
                             const at::Tensor& k, const at::Tensor& v, const c10::optional<at::Tensor>& bias,
                             const AttentionOptions& how) {
     const auto [mixed, weights] =
-        shared_attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal});
+        attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal}, true);
     context->save_for_backward({q, k, v, how.bias, how.hidden, weights});
     context->saved_data["scale"] = how.scale;
     context->saved_data["causal"] = how.causal;
@@ -31,17 +31,22 @@ struct Blockwise : torch::autograd::Function<Blockwise> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
-    const auto result = shared_attention_backward(
+    const auto result = attention_backward(
         {saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(), data["causal"].toBool()},
         saved[5], gradients[0], data["learned_bias"].toBool());
     return {result.q, result.k, result.v, result.bias, {}};
   }
 };
 
-bool has_kernel(const at::Tensor& q, const at::Tensor& k, const AttentionOptions& how) {
+bool has_kernel(const at::Tensor& q, const at::Tensor& v, const AttentionOptions& how) {
   const bool drops = how.dropout > 0 && how.draws != nullptr;
-  return has_shared_attention(q) && k.size(2) == 1 && !drops &&
+  return has_attention_kernel(q) && v.size(3) == q.size(3) && !drops &&
          autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+}
+
+// The softmax stays in float32 whatever the products are in.
+at::Tensor in_full(const at::Tensor& scores) {
+  return scores.to(at::promote_types(scores.scalar_type(), at::kFloat));
 }
 
 // Keys that come after a query: bool [queries, 1, keys]
@@ -49,7 +54,9 @@ at::Tensor future(int64_t queries, int64_t keys, const at::Tensor& like) {
   return at::ones({queries, keys}, like.options().dtype(at::kBool)).triu(keys - queries + 1).unsqueeze(1);
 }
 
-// With LibTorch's operators. Query heads that share their keys are rows of one product: [batch * kv_heads,
+}  // namespace
+
+// Query heads that share their keys are rows of one product: [batch * kv_heads,
 // queries * group, dim], where a group is as many query heads as read one key head.
 at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& how) {
@@ -73,7 +80,7 @@ at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const a
     scores = at::baddbmm(bias, rows, columns, 1, how.scale);
   } else {
     // Not baddbmm with beta 0: for small matrices it multiplies what it finds in fresh memory by 0.
-    scores = at::bmm(rows * how.scale, columns).to(at::kFloat);  // the softmax stays in float32
+    scores = in_full(at::bmm(rows * how.scale, columns));
     if (bias.defined()) scores = (scores.view({batch, kv_heads, queries * group, keys}) + bias).flatten(0, 1);
   }
   if (how.hidden.defined()) scores.view({batch, -1, keys}).masked_fill_(how.hidden.unsqueeze(1), kUnseen);
@@ -87,8 +94,6 @@ at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const a
       .reshape({batch, queries, heads * width});
 }
 
-}  // namespace
-
 at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                   const AttentionOptions& how) {
   const at::Tensor k = keys.dim() == 3 ? keys.unsqueeze(2) : keys;
@@ -100,19 +105,16 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor&
   require(!how.causal || q.size(1) <= k.size(1),
           "[attention] a causal one has a key for every query, got {} queries and {} keys", q.size(1),
           k.size(1));
-  if (!has_kernel(q, k, how)) return attend_by_operators(q, k, v, how);
+  if (!has_kernel(q, v, how)) return attend_by_operators(q, k, v, how);
   AttentionOptions kernel = how;
   if (how.bias.defined()) kernel.bias = how.bias.expand({q.size(1), q.size(2), k.size(1)});
+  const bool differentiated =
+      at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad() ||
+                                     (how.bias.defined() && how.bias.requires_grad()));
+  if (!differentiated)
+    return attention_forward({q, k, v, kernel.bias, how.hidden, how.scale, how.causal}, false).mixed;
   const auto bias = kernel.bias.defined() ? c10::optional<at::Tensor>(kernel.bias) : c10::nullopt;
-  return Blockwise::apply(q, k.select(2, 0), v.select(2, 0), bias, kernel);
-}
-
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                  const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& hidden) {
-  at::Tensor scores = at::matmul(q * scale, k.transpose(-2, -1)).to(at::kFloat);
-  if (bias) scores = scores + *bias;
-  if (hidden) scores = scores.masked_fill(*hidden, kUnseen);
-  return at::matmul(at::softmax(scores, -1).to(v.scalar_type()), v);
+  return Blockwise::apply(q, k, v, bias, kernel);
 }
 
 }  // namespace melete

@@ -3,8 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
-
 namespace melete {
 
 class Draws;
@@ -22,10 +20,9 @@ struct AttentionOptions {
 // that all share. Query head h reads key head h % kv_heads. -> [batch, queries, heads * dim]
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& how);
 
-// softmax(q k^T * scale + bias) v over the last two dimensions; leading dimensions broadcast.
-// q [..., queries, dim], k and v [..., keys, dim]; bias is added to the scores and broadcasts to
-// [..., queries, keys]; hidden (bool, same shape) are scores that must not be seen.
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
-                  const std::optional<at::Tensor>& bias = {}, const std::optional<at::Tensor>& hidden = {});
+// The same by LibTorch's operators: what attend() takes on other devices, with dropout and for other types.
+// Here k and v always have their heads.
+at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionOptions& how);
 
 }  // namespace melete

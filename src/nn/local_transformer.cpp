@@ -2,7 +2,7 @@
 
 #include <torch/nn/functional.h>
 
-#include "nn/attention.h"
+#include "kernels/softmax_rows.h"
 
 namespace melete {
 
@@ -32,6 +32,16 @@ at::Tensor bias_both_ways(BiasNetwork& network, int64_t queries, int64_t keys) {
   const at::Tensor query = at::arange(keys - queries, keys, options).unsqueeze(1);
   const at::Tensor key = at::arange(keys, options).unsqueeze(0);
   return by_distance.index({(query - key).abs()}).permute({2, 0, 1});
+}
+
+// A window's hidden keys and its bias differ from the next one's, which attend() of nn/attention.h has not.
+// q [rows, windows, window, dim], k and v [rows, windows, 2 * window, dim]; bias (or undefined) and hidden
+// broadcast to [rows, windows, window, 2 * window]
+at::Tensor attend_windows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const at::Tensor& bias, const at::Tensor& hidden) {
+  at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat);
+  if (bias.defined()) scores = scores + bias;
+  return at::matmul(at::softmax(scores.masked_fill(hidden, kUnseen), -1).to(v.scalar_type()), v);
 }
 
 }  // namespace
@@ -91,9 +101,8 @@ at::Tensor LocalAttentionImpl::forward(const at::Tensor& x, const at::Tensor& bi
   const at::Tensor first = (at::arange(windows, options) == 0).view({windows, 1, 1});
   const at::Tensor hidden = (key > query) | (query > key + window) | (first & (key < window));
 
-  std::optional<at::Tensor> head_bias;
-  if (bias.defined()) head_bias = bias.repeat({batch, 1, 1}).unsqueeze(1);
-  const at::Tensor seen = attend(q, k, v, 1.0, head_bias, hidden.unsqueeze(0))
+  const at::Tensor head_bias = bias.defined() ? bias.repeat({batch, 1, 1}).unsqueeze(1) : bias;
+  const at::Tensor seen = attend_windows(q, k, v, head_bias, hidden.unsqueeze(0))
                               .reshape({batch, heads, windows * window, config_.head_dim})
                               .narrow(2, 0, frames);
   const at::Tensor gates = at::sigmoid(gate(normed)).transpose(1, 2).unsqueeze(-1);

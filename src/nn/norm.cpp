@@ -6,13 +6,12 @@
 
 #include "core/autocast.h"
 #include "core/base/error.h"
+#include "kernels/rms_norm.h"
 #include "nn/activation.h"
 
 namespace melete {
 
 namespace {
-
-constexpr double kShortest = 1e-12;  // a shorter row is divided by this
 
 struct LayerNorm : torch::autograd::Function<LayerNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -35,11 +34,42 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
   }
 };
 
-// x / |x| * sqrt(dim), in float32 at least
-at::Tensor to_unit_power(const at::Tensor& x) {
+struct RmsRows : torch::autograd::Function<RmsRows> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& gain, const c10::optional<at::Tensor>& shift, GainOf gain_of) {
+    const RmsNormOutput result = rms_norm_forward({x, gain, shift.value_or(at::Tensor()), gain_of});
+    context->save_for_backward({x, gain, result.inverse});
+    context->saved_data["of_head"] = gain_of == GainOf::head;
+    context->saved_data["shift"] = shift.has_value();
+    return result.values;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    require(!at::GradMode::is_enabled(), "[norm] RMS normalisation has no second derivative here");
+    const auto saved = context->get_saved_variables();
+    auto& data = context->saved_data;
+    const auto result =
+        rms_norm_backward({saved[0], saved[1], {}, data["of_head"].toBool() ? GainOf::head : GainOf::item},
+                          saved[2], gradients[0]);
+    return {result.x, result.gain, data["shift"].toBool() ? result.shift : at::Tensor(), {}};
+  }
+};
+
+// x [..., dim]; gain and shift (or undefined) [gains, dim], see GainOf
+at::Tensor rms_rows(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& shift, GainOf gain_of) {
+  const bool full = autocast_type(x.device().type(), at::kFloat) == at::kFloat;
+  if (has_rms_norm(x) && has_rms_norm(gain) && full)
+    return RmsRows::apply(x, gain, shift.defined() ? c10::optional<at::Tensor>(shift) : c10::nullopt,
+                          gain_of);
   const at::Tensor wide = x.to(at::promote_types(x.scalar_type(), at::kFloat));
-  const at::Tensor length = at::linalg_vector_norm(wide, 2, at::IntArrayRef{-1}, true);
-  return wide / length.clamp_min(kShortest) * std::sqrt(static_cast<double>(x.size(-1)));
+  const at::Tensor length =
+      at::linalg_vector_norm(wide, 2, at::IntArrayRef{-1}, true).clamp_min(kShortestRow);
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);  // of what broadcasts to x
+  shape.back() = x.size(-1);
+  if (gain.size(0) > 1) shape[gain_of == GainOf::head ? shape.size() - 2 : 0] = gain.size(0);
+  const at::Tensor scaled = wide * (std::sqrt(static_cast<double>(x.size(-1))) / length) * gain.view(shape);
+  return shift.defined() ? scaled + shift.view(shape) : scaled;
 }
 
 }  // namespace
@@ -59,7 +89,7 @@ at::Tensor NormImpl::forward(const at::Tensor& x, NormInput input) {
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
-  return to_unit_power(x) * weight;
+  return rms_rows(x, weight.dim() == 1 ? weight.unsqueeze(0) : weight, {}, GainOf::head);
 }
 
 RmsNormImpl::RmsNormImpl(int64_t dim) {
@@ -79,14 +109,7 @@ AdaptiveRmsNormImpl::AdaptiveRmsNormImpl(int64_t dim, int64_t condition_dim) {
 }
 
 at::Tensor AdaptiveRmsNormImpl::forward(const at::Tensor& x, const at::Tensor& condition) {
-  // [batch, dim] -> [batch, 1, ..., dim]
-  const auto over_rows = [&](const at::Tensor& t) {
-    std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
-    shape.front() = t.size(0);
-    shape.back() = t.size(1);
-    return t.view(shape);
-  };
-  return to_unit_power(x) * over_rows(scale(condition)) + over_rows(shift(condition));
+  return rms_rows(x, scale(condition), shift(condition), GainOf::item);
 }
 
 }  // namespace melete

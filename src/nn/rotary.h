@@ -4,12 +4,9 @@
 
 #include <ATen/ATen.h>
 
-namespace melete {
+#include "kernels/rotary.h"
 
-enum class RotaryPairs {
-  halves,       // dimension i turns with i + dim / 2
-  interleaved,  // dimension 2 i turns with 2 i + 1
-};
+namespace melete {
 
 // theta ^ (-2 i / dim): [dim / 2] float32
 at::Tensor rotary_frequencies(int64_t dim, double theta = 10000);

@@ -72,6 +72,7 @@ void TransformerStep::attend(const Heads& heads, const at::Tensor& pairs, int64_
   const int64_t width = config_.heads * config_.head_dim;
   heads.query.multiply(data(b.normed), b.rows, nullptr, data(b.queries), width);
   PositionAttention attention;
+  attention.step = pairs.stride(1);
   attention.keys = keys;
   attention.heads = config_.heads;
   attention.dim = config_.head_dim;
@@ -81,7 +82,8 @@ void TransformerStep::attend(const Heads& heads, const at::Tensor& pairs, int64_
   attention.bias_step = bias_step;
   for (int64_t row = 0; row < b.rows; ++row) {
     attention.query = data(b.queries) + row * width;
-    attention.pairs = data(pairs) + row * pairs.stride(0);
+    attention.first_key = data(pairs) + row * pairs.stride(0);
+    attention.first_value = attention.first_key + config_.head_dim;
     if (hidden.defined())
       attention.hidden = reinterpret_cast<const uint8_t*>(hidden.data_ptr<bool>()) + row * hidden.stride(0);
     attend_position(attention, data(b.scores), data(b.mixed) + row * width);

@@ -113,11 +113,11 @@ HubertLayerImpl::HubertLayerImpl(const HubertConfig& config) : config_(config) {
 
 at::Tensor HubertLayerImpl::attention(const at::Tensor& x) const {
   const int64_t batch = x.size(0), frames = x.size(1), head_dim = config_.dim / config_.heads;
-  const at::Tensor heads = at::linear(x, qkv_weight, qkv_bias)
-                               .view({batch, frames, 3, config_.heads, head_dim})
-                               .permute({2, 0, 3, 1, 4});
-  const at::Tensor seen = attend(heads[0], heads[1], heads[2], 1 / std::sqrt(static_cast<double>(head_dim)));
-  return at::linear(seen.transpose(1, 2).flatten(2), output_weight, output_bias);
+  const auto heads =
+      at::linear(x, qkv_weight, qkv_bias).view({batch, frames, 3, config_.heads, head_dim}).unbind(2);
+  AttentionOptions how;
+  how.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  return at::linear(attend(heads[0], heads[1], heads[2], how), output_weight, output_bias);
 }
 
 at::Tensor HubertLayerImpl::feed_forward(const at::Tensor& x) const {

@@ -61,15 +61,14 @@ T5BlockImpl::T5BlockImpl(const T5Config& config) : config_(config) {
       register_parameter("feed_output", at::randn({dim, wide}) / std::sqrt(static_cast<double>(wide)));
 }
 
-at::Tensor T5BlockImpl::forward(const at::Tensor& input, const at::Tensor& bias,
-                                const std::optional<at::Tensor>& hidden) {
-  const int64_t batch = input.size(0), tokens = input.size(1);
+at::Tensor T5BlockImpl::forward(const at::Tensor& input, const at::Tensor& bias, const at::Tensor& hidden) {
   const auto heads = at::linear(rms_norm(input, attention_norm, config_.norm_epsilon), qkv)
-                         .view({batch, tokens, 3, config_.heads, config_.head_dim})
-                         .permute({2, 0, 3, 1, 4});
-  // T5 leaves out the usual 1 / sqrt(head_dim).
-  const at::Tensor seen = attend(heads[0], heads[1], heads[2], 1.0, bias, hidden);
-  const at::Tensor x = input + at::linear(seen.transpose(1, 2).flatten(2), attention_output);
+                         .view({input.size(0), input.size(1), 3, config_.heads, config_.head_dim})
+                         .unbind(2);
+  AttentionOptions how;  // T5 leaves out the usual scale of 1 / sqrt(head_dim)
+  how.bias = bias;
+  how.hidden = hidden;
+  const at::Tensor x = input + at::linear(attend(heads[0], heads[1], heads[2], how), attention_output);
 
   const at::Tensor wide = at::linear(rms_norm(x, feed_norm, config_.norm_epsilon), feed_input);
   if (!config_.gated) return x + at::linear(activate(config_.activation, wide), feed_output);
@@ -91,9 +90,8 @@ at::Tensor T5EncoderImpl::forward(const at::Tensor& ids, const std::optional<at:
   const at::Tensor positions = at::arange(tokens, ids.options());
   const at::Tensor distance = positions.unsqueeze(0) - positions.unsqueeze(1);  // [query, key]
   const at::Tensor buckets = bucket_of(distance, config_.position_buckets, config_.position_max_distance);
-  const at::Tensor bias = at::embedding(position_bias, buckets).permute({2, 0, 1});
-  std::optional<at::Tensor> hidden;
-  if (mask) hidden = mask->to(at::kBool).logical_not().unsqueeze(1).unsqueeze(1);
+  const at::Tensor bias = at::embedding(position_bias, buckets).permute({0, 2, 1}).contiguous();
+  const at::Tensor hidden = mask ? mask->to(at::kBool).logical_not() : at::Tensor();
   at::Tensor x = at::embedding(embedding, ids);
   for (const auto& block : *blocks) x = block->as<T5BlockImpl>()->forward(x, bias, hidden);
   return rms_norm(x, final_norm, config_.norm_epsilon);

@@ -35,8 +35,8 @@ void describe(Schema& schema, T5Config& config);
 
 struct T5BlockImpl : torch::nn::Module {
   explicit T5BlockImpl(const T5Config& config);
-  // x [batch, tokens, dim], bias [heads, tokens, tokens], hidden [batch, 1, 1, tokens]
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& bias, const std::optional<at::Tensor>& hidden);
+  // x [batch, tokens, dim], bias [tokens, heads, tokens], hidden bool [batch, tokens] or undefined
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& hidden);
 
   at::Tensor attention_norm, qkv, attention_output;  // qkv [3 * heads * head_dim, dim]
   at::Tensor feed_norm, feed_input, feed_output;     // feed_input: activated rows, then (gated) linear ones
