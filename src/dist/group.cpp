@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "dist/group_impl.h"
+#include "dist/store_options.h"
 
 namespace melete {
 
@@ -88,6 +89,7 @@ StorePointer connect_store(const Place& place, const DistConfig& config, bool se
   options.port = static_cast<uint16_t>(place.port);
   options.isServer = serve;
   options.waitWorkers = false;
+  without_libuv(options);
   options.timeout = milliseconds(config.connect_seconds);
   c10::intrusive_ptr<c10d::TCPStore> store;
   try {

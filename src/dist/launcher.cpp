@@ -1,4 +1,5 @@
 #include "dist/launcher.h"
+#include "dist/launcher.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "dist/backend.h"
+#include "dist/store_options.h"
 
 extern char** environ;
 
@@ -126,6 +128,7 @@ LaunchResult launch(const LaunchOptions& options) {
   store_options.port = 0;  // whichever is free
   store_options.isServer = true;
   store_options.waitWorkers = false;
+  without_libuv(store_options);
   const c10d::TCPStore store("127.0.0.1", store_options);
 
   signal_caught = 0;

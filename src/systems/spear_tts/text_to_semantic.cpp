@@ -13,7 +13,7 @@ std::string_view name_of(Modality modality) {
 }
 
 void describe(Schema& s, VocabularyConfig& c) {
-  s.option("tokens", c.tokens, "different tokens").at_least(1);
+  s.option("tokens", c.tokens, "different tokens; 0: as many as the tokenizer has").at_least(0);
   s.option("padding", c.padding, "id that stands for no token, besides all negative ones").at_least(-1);
   s.option("end", c.end, "sequences end with a token of its own");
 }

@@ -17,7 +17,7 @@ void describe(Schema& s, PositionConfig& c) {
 }
 
 void describe(Schema& s, VoiceboxConfig& c) {
-  s.option("frame_dim", c.frame_dim, "values of a frame").at_least(1);
+  s.option("frame_dim", c.frame_dim, "values of a frame; 0: as many as the frames have").at_least(0);
   s.option("tokens", c.tokens, "phonemes or semantic tokens that tell what to say; 0: none").at_least(0);
   s.option("token_dim", c.token_dim, "of their embeddings").at_least(1);
   s.option("time_dim", c.time_dim, "of the time's embedding; 0: four times the transformer's dim")
