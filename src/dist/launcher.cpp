@@ -1,5 +1,4 @@
 #include "dist/launcher.h"
-#include "dist/launcher.h"
 
 #include <fcntl.h>
 #include <poll.h>

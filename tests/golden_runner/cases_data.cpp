@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "data/loader.h"
+#include "data/recordings.h"
 #include "golden.h"
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
@@ -31,9 +31,13 @@ void check_resample(const Case& c, Checker& check) {
   }
 }
 
+// A null entry is 0: that rate is not cut.
 std::vector<int64_t> list_or_one(const nlohmann::ordered_json& value) {
   if (value.is_null()) return {};
-  return value.is_array() ? value.get<std::vector<int64_t>>() : std::vector<int64_t>{value.get<int64_t>()};
+  if (!value.is_array()) return {value.get<int64_t>()};
+  std::vector<int64_t> list;
+  for (const auto& entry : value) list.push_back(entry.is_null() ? 0 : entry.get<int64_t>());
+  return list;
 }
 
 // The file order of the collated batches is in a note: "...in the order: b.wav, a.wav"
