@@ -1,5 +1,6 @@
 // The aligner: the search against all paths there are, the prior, the losses' signs.
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/generated/variable_factories.h>
 #include <torch/torch.h>
 
 #include "gradient_check.h"
@@ -70,7 +71,7 @@ TEST(VoiceboxAligner, PaddingChangesNothing) {
   const at::NoGradGuard no_grad;
   AlignerInput alone;
   alone.frames = noise({1, 14, 5}, 1);
-  alone.phonemes = at::tensor({{3, 1, 4, 1}});
+  alone.phonemes = torch::tensor({{3, 1, 4, 1}});
   alone.frame_lengths = at::tensor({14});
   alone.phoneme_lengths = at::tensor({4});
   AlignerInput with = alone;
@@ -86,7 +87,7 @@ TEST(VoiceboxAligner, PaddingChangesNothing) {
 
 TEST(VoiceboxAligner, LossesHaveTheRightSign) {
   // Scores that say just what the path is: both losses near their least.
-  const at::Tensor durations = at::tensor({{3, 2, 4}});
+  const at::Tensor durations = torch::tensor({{3, 2, 4}});
   Alignment sure;
   sure.hard = path_of_durations(durations, 9);
   sure.scores = sure.hard.to(at::kFloat) * 20;
@@ -105,8 +106,8 @@ TEST(VoiceboxAligner, LearnsToTellThreeSoundsApart) {
   AlignerConfig config = small_config();
   Aligner model(config);
   const at::Tensor sounds = 2 * noise({8, 5}, 2);
-  const at::Tensor truth = at::tensor({{5, 9, 3, 7}, {8, 2, 9, 5}, {3, 6, 6, 9}, {7, 7, 7, 3}});
-  const at::Tensor phonemes = at::tensor({{0, 3, 5, 1}, {5, 0, 2, 7}, {6, 4, 0, 3}, {1, 2, 3, 4}});
+  const at::Tensor truth = torch::tensor({{5, 9, 3, 7}, {8, 2, 9, 5}, {3, 6, 6, 9}, {7, 7, 7, 3}});
+  const at::Tensor phonemes = torch::tensor({{0, 3, 5, 1}, {5, 0, 2, 7}, {6, 4, 0, 3}, {1, 2, 3, 4}});
   AlignerInput input;
   input.phonemes = phonemes;
   input.phoneme_lengths = at::full({4}, 4, at::kLong);

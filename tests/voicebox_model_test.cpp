@@ -1,5 +1,6 @@
 // Voicebox's networks, losses and sampling by their properties.
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/generated/variable_factories.h>
 #include <torch/torch.h>
 
 #include <fstream>
@@ -191,7 +192,9 @@ TEST(VoiceboxSampling, InfillingLeavesTheRestAlone) {
     EXPECT_FALSE(result.frames.equal(sample(model, condition, how, other).frames));
     EXPECT_TRUE(result.frames.isfinite().all().item<bool>());
     EXPECT_FALSE(result.frames.requires_grad());
-    if (std::string(method) == "midpoint") EXPECT_EQ(result.solution.evaluations, 8);
+    if (std::string(method) == "midpoint") {
+      EXPECT_EQ(result.solution.evaluations, 8);
+    }
   }
 }
 
@@ -214,7 +217,7 @@ TEST(VoiceboxModel, WrongInputIsRefused) {
       Error);
   Voicebox model(small_config());
   Condition condition = some_condition(1, 5, 1);
-  condition.tokens = {};
+  condition.tokens = at::Tensor();
   EXPECT_THROW(model->prepare(condition), Error);
   condition = some_condition(1, 5, 1);
   const auto prepared = model->prepare(condition);
@@ -254,12 +257,12 @@ TEST(VoiceboxStretch, MatchesLinearInterpolation) {
 }
 
 TEST(VoiceboxDurations, RepeatsPhonemes) {
-  const at::Tensor phonemes = at::tensor({{4, 7, 2}, {5, 6, -1}}),
-                   durations = at::tensor({{2.4f, 0.1f, 2.6f}, {1.f, 2.f, 9.f}});
+  const at::Tensor phonemes = torch::tensor({{4, 7, 2}, {5, 6, -1}}),
+                   durations = torch::tensor({{2.4f, 0.1f, 2.6f}, {1.f, 2.f, 9.f}});
   EXPECT_TRUE(repeat_by_durations(phonemes, durations)
-                  .equal(at::tensor({{4, 4, 7, 2, 2, 2}, {5, 6, 6, -1, -1, -1}})));
-  EXPECT_TRUE(repeat_as_upstream(phonemes, at::tensor({{2.4f, 0.1f, 2.6f}, {1.f, 2.f, 1.f}}))
-                  .equal(at::tensor({{4, 4, 7, 2, 2}, {5, 6, 6, -1, 0}})));
+                  .equal(torch::tensor({{4, 4, 7, 2, 2, 2}, {5, 6, 6, -1, -1, -1}})));
+  EXPECT_TRUE(repeat_as_upstream(phonemes, torch::tensor({{2.4f, 0.1f, 2.6f}, {1.f, 2.f, 1.f}}))
+                  .equal(torch::tensor({{4, 4, 7, 2, 2}, {5, 6, 6, -1, 0}})));
 }
 
 TEST(VoiceboxDurations, PaddingChangesNothing) {
