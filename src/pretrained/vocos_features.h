@@ -49,6 +49,8 @@ class EncodecVocos final : public AudioFeatures {
   at::Tensor codes(
       const at::Tensor& frames) const;  // [batch, frames, dim] -> int64 [batch, frames, quantizers]
 
+  const EncodecCodec& codec() const { return codec_; }
+
  private:
   EncodecCodec codec_;
   mutable Vocos vocoder_;

@@ -51,7 +51,8 @@ TensorMap weights_of(const Case& c, const std::string& prefix) {
 
 std::unique_ptr<EncodecVocos> encodec_vocos(const TensorMap& weights, const std::string& where) {
   const TensorMap codec = below(weights, "encodec.model."), vocos = below(weights, "vocos.");
-  const EncodecConfig config = foreign_encodec::from_weights(codec, where);
+  EncodecConfig config = foreign_encodec::from_weights(codec, where);
+  config.compress = 2;  // upstream's; an odd number of filters does not tell
   const int64_t bandwidth = weights.at("bandwidth_id").item<int64_t>();
   Encodec model = foreign_encodec::load(config, codec, where);
   // Upstream quantizes once more with a copy of the codebooks.

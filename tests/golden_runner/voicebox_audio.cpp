@@ -1,7 +1,11 @@
 // MelVoco and EncodecVoco: sound to frames and back.
 #include "core/base/error.h"
+<<<<<<< HEAD
 #include "pretrained/encodec_names.h"
 #include "nn/frozen.h"
+=======
+#include "nn/frozen.h"
+>>>>>>> voicebox
 #include "pretrained/vocos_names.h"
 #include "voicebox.h"
 
@@ -48,14 +52,12 @@ void check_encodec(const Case& c, Checker& check) {
   const auto features = encodec_vocos(c.weights, c.name);
   if (c.has("in.audio")) {
     const FrozenScope frozen;
-    const TensorMap codec = below(c.weights, "encodec.model.");
-    Encodec model = foreign_encodec::load(foreign_encodec::from_weights(codec, c.name), codec, c.name);
+    const Encodec& model = features->codec().model();
     const at::Tensor audio = c.in("audio");
     if (c.has("out.encoder_output"))
-      check.close("encoder_output", model->encode(audio.view({audio.size(0), 1, -1})),
+      check.close("encoder_output", Encodec(model)->encode(audio.view({audio.size(0), 1, -1})),
                   c.out("encoder_output"));
-    if (c.has("out.codes"))
-      check.close("codes", EncodecCodec(model).encode(audio.flatten(1)), c.out("codes"));
+    if (c.has("out.codes")) check.close("codes", features->codec().encode(audio.flatten(1)), c.out("codes"));
     if (c.has("out.latents")) check.close("latents", features->encode(audio.flatten(1)), c.out("latents"));
   }
   if (!c.has("in.noisy_latents")) return;

@@ -89,8 +89,11 @@ void check_drawn_masks(const Case& c, Checker& check, voicebox::DurationPredicto
 void check_durations(const Case& c, Checker& check) {
   const at::Tensor* projection =
       c.weights.count("proj_in.weight") ? &c.weights.at("proj_in.weight") : nullptr;
+  ordered_json arguments = c.config;
+  arguments["num_phoneme_tokens"] =
+      c.weights.at("to_phoneme_emb.weight").size(0);  // a tokenizer says so otherwise
   voicebox::DurationPredictor model(
-      voicebox_pytorch::duration_config(c.config, projection != nullptr ? projection->size(1) : 0));
+      voicebox_pytorch::duration_config(arguments, projection != nullptr ? projection->size(1) : 0));
   voicebox_pytorch::load(*model, c.weights, c.name);
   voicebox::DurationInput input;
   input.phonemes = c.in("phoneme_ids");

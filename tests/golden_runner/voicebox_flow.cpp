@@ -1,5 +1,6 @@
 // ConditionalFlowMatcherWrapper: the loss and sampling, from features or from sound.
 #include "core/base/error.h"
+#include "generate/runge_kutta.h"
 #include "io/resample_audio.h"
 #include "systems/voicebox/masks.h"
 #include "voicebox.h"
@@ -131,9 +132,7 @@ void check_sample(const Case& c, Checker& check) {
   const Flow flow = voicebox::guided_flow(wrapper.network, condition, how.guidance);
   if (c.has("out.first_flow")) check.close("first_flow", flow(at::zeros({1}), noise), c.out("first_flow"));
   const OdeSolution solution = solve(flow, noise, how.solver);
-  const bool adaptive = how.solver.method != "euler" && c.has("out.times_of_calls") &&
-                        how.solver.steps * 4 < c.out("times_of_calls").size(0);
-  const double tolerance = adaptive ? kAdaptiveSteps : kFixedSteps;
+  const double tolerance = runge_kutta(how.solver.method).adaptive() ? kAdaptiveSteps : kFixedSteps;
   for (const char* name : {"sampled", "latents"})
     if (c.has(std::string("out.") + name)) check.close(name, solution.x, c.out(name), tolerance);
   if (c.has("out.codes"))

@@ -66,7 +66,7 @@ void check_trainer(const Case& c, Checker& check) {
   const auto losses_of = [&](const std::string& name) {
     voicebox::FlowBatch batch;
     batch.frames = c.in(name + ".x1");
-    if (features && batch.frames.dim() == 2) batch.frames = features->encode(batch.frames);
+    if (features && batch.frames.dim() == 2) batch.frames = features->encode(batch.frames);  // sound
     if (c.has("in." + name + ".semantic_token_ids")) batch.tokens = c.in(name + ".semantic_token_ids");
     if (c.has("out." + name + ".semantic_token_ids")) batch.tokens = c.out(name + ".semantic_token_ids");
     VoiceboxDraws draws(c, name + ".", config.hidden_share_low, config.hidden_share_high);

@@ -76,7 +76,8 @@ at::Tensor DurationPredictorImpl::forward(const DurationInput& given, Draws* dra
       condition_projection.is_empty() ? given.condition : project(given.condition, condition_projection);
   if (given.hidden.defined()) condition = condition * given.hidden.logical_not().unsqueeze(2);
   if (given.dropped.defined())
-    condition = at::where(given.dropped.view({-1, 1, 1}), null_condition, condition);
+    condition =
+        at::where(given.dropped.view({-1, 1, 1}), null_condition.to(condition.scalar_type()), condition);
   const at::Tensor valid = given.valid.defined() ? given.valid : given.phonemes >= 0;
   const at::Tensor phonemes = phoneme_embedding(given.phonemes.clamp_min(0));
   at::Tensor x = project(at::cat({phonemes, with_length(condition, count)}, -1), input);

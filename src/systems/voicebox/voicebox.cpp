@@ -100,7 +100,8 @@ VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given) {
           given.tokens.defined() ? "some" : "none");
   at::Tensor context = project_frames(given.context);
   if (given.hidden.defined()) context = context * given.hidden.logical_not().unsqueeze(2);
-  if (given.dropped.defined()) context = at::where(given.dropped.view({-1, 1, 1}), null_frame, context);
+  if (given.dropped.defined())
+    context = at::where(given.dropped.view({-1, 1, 1}), null_frame.to(context.scalar_type()), context);
 
   Prepared result;
   // The input layer is linear, so x has its own columns, and these are the others'.
