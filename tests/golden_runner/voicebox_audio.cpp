@@ -1,11 +1,7 @@
 // MelVoco and EncodecVoco: sound to frames and back.
 #include "core/base/error.h"
-<<<<<<< HEAD
+#include "nn/frozen.h"
 #include "pretrained/encodec_names.h"
-#include "nn/frozen.h"
-=======
-#include "nn/frozen.h"
->>>>>>> voicebox
 #include "pretrained/vocos_names.h"
 #include "voicebox.h"
 
