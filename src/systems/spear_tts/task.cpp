@@ -70,7 +70,7 @@ std::vector<Phase> SpearTask::phases() {
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     LossPass pass;
     pass.condition_drop = model_->config().condition_drop;
-    pass.early_exit = true;
+    pass.early_exit = direction_ == kTextToSpeech && model_->has_early_exit();
     pass.training = true;
     pass.draws = context.draws;
     const PairLosses result = losses(batch, pass);
