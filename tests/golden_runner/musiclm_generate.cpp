@@ -1,6 +1,7 @@
 // MusicLM from a sentence to a wave.
 #include "core/base/error.h"
 #include "data/text_tokenizer.h"
+#include "systems/soundstream/codec.h"
 #include "systems/audiolm/foreign_names.h"
 #include "musiclm.h"
 #include "systems/musiclm/generate.h"
