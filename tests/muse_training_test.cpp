@@ -11,9 +11,9 @@
 #include "data/base/picture_list.h"
 #include "data/picture_dataset.h"
 #include "nn/draws.h"
-#include "systems/muse/maskgit_task.h"
+#include "systems/muse/task_maskgit.h"
 #include "systems/muse/system.h"
-#include "systems/muse/vqgan_task.h"
+#include "systems/muse/task_vqgan.h"
 
 namespace melete {
 

@@ -5,9 +5,9 @@
 #include "data/pictures.h"
 #include "generate/sampling.h"
 #include "io/base/picture_file.h"
+#include "systems/muse/load.h"
 #include "systems/muse/muse.h"
 #include "systems/muse/system.h"
-#include "systems/muse/texted_maskgit.h"
 
 namespace melete {
 
@@ -120,9 +120,8 @@ class MuseGeneration final : public Generation {
     const auto observer = [&](const MaskingStep& step) {
       run.progress(part, step.step + 1, decoding_.steps);
       if (film == nullptr) return;
-      const at::Tensor masked = step.input[0].eq(stage.maskgit->transformer->mask_token());
-      const at::Tensor guess = at::where(masked, step.predicted[0], step.input[0]).unsqueeze(0);
-      film->push_back(loaded.pictures->pictures(guess, loaded.height, loaded.width)[0].clamp(0, 1));
+      const at::Tensor first = step.tokens.narrow(0, 0, 1);
+      film->push_back(loaded.pictures->pictures(first, loaded.height, loaded.width)[0].clamp(0, 1));
     };
     return muse::make_pictures(stage, request, draws, observer).pictures.to(at::kFloat).clamp(0, 1);
   }

@@ -2,8 +2,6 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
-#include "systems/muse/system.h"
-#include "systems/muse/vqgan.h"
 
 namespace melete::muse {
 
@@ -33,15 +31,6 @@ int64_t PictureTokenizer::tokens_of(int64_t height, int64_t width) const {
           "[muse] the VQ-GAN makes a token of {0} x {0} pixels; expected sides that are multiples of {0}, got {1} x {2}",
           step, height, width);
   return height / step * (width / step) * vae_->config().quantizer.codebooks;
-}
-
-std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint, Weights weights) {
-  const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
-  VqganConfig config;
-  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
-  VqganVae vae(config.vae);
-  load_weights(*vae, "vae.", found, weights, "muse");
-  return std::make_shared<PictureTokenizer>(vae);
 }
 
 at::Tensor resized(const at::Tensor& pictures, int64_t height, int64_t width) {

@@ -1,10 +1,8 @@
 // A trained VQ-GAN as a frozen tokenizer of pictures.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include "run/load_weights.h"
 #include "systems/muse/vqgan_vae.h"
 
 namespace melete::muse {
@@ -30,10 +28,6 @@ class PictureTokenizer {
   VqganVae vae_;
   std::string identity_;
 };
-
-// From a run or checkpoint of `vqgan`; the file alone is enough.
-std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
-                                                               Weights weights = Weights::best);
 
 // [batch, channels, any, any] -> [batch, channels, height, width], with antialiasing
 at::Tensor resized(const at::Tensor& pictures, int64_t height, int64_t width);

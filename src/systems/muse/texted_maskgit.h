@@ -2,15 +2,11 @@
 // along with it.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "nn/small_text_encoder.h"
-#include "roles/text_encoder.h"
-#include "run/load_weights.h"
 #include "systems/muse/maskgit.h"
-#include "systems/muse/picture_tokenizer.h"
 
 namespace melete::muse {
 
@@ -35,21 +31,5 @@ struct TextedMaskGitImpl : torch::nn::Module {
   TextedMaskGitConfig config_;
 };
 TORCH_MODULE(TextedMaskGit);
-
-// A run of `maskgit` with all that it was trained with.
-struct LoadedMaskGit {
-  TextedMaskGit model{nullptr};  // in eval mode
-  std::shared_ptr<const PictureTokenizer> pictures, smaller;  // smaller: none, or super-resolution's
-  std::shared_ptr<const TextEncoder> text;                    // none: the model has its own
-  int64_t height = 0, width = 0, smaller_height = 0, smaller_width = 0;
-
-  at::Tensor read(const std::vector<std::string>& texts);  // as TextedMaskGitImpl::text
-};
-
-// Where its parts are; empty: where the run says.
-struct MaskGitPaths {
-  std::string run, vqgan, smaller_vqgan, text_encoder;
-};
-LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights = Weights::best);
 
 }  // namespace melete::muse

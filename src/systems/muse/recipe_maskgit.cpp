@@ -1,7 +1,8 @@
 #include "core/base/error.h"
 #include "roles/open.h"
-#include "systems/muse/maskgit_task.h"
+#include "systems/muse/load.h"
 #include "systems/muse/system.h"
+#include "systems/muse/task_maskgit.h"
 #include "train/picture_feed.h"
 
 namespace melete {

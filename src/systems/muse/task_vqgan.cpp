@@ -1,4 +1,4 @@
-#include "systems/muse/vqgan_task.h"
+#include "systems/muse/task_vqgan.h"
 
 #include <algorithm>
 #include <set>

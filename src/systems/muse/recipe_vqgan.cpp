@@ -1,7 +1,7 @@
 #include "core/base/error.h"
 #include "io/foreign_file.h"
 #include "systems/muse/system.h"
-#include "systems/muse/vqgan_task.h"
+#include "systems/muse/task_vqgan.h"
 #include "train/picture_feed.h"
 
 namespace melete {

@@ -1,4 +1,4 @@
-#include "systems/muse/maskgit_task.h"
+#include "systems/muse/task_maskgit.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "generate/iterative_masking.h"
+#include "systems/muse/picture_tokenizer.h"
 #include "systems/muse/texted_maskgit.h"
 #include "train/phase_config.h"
 
