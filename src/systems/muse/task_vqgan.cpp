@@ -82,7 +82,7 @@ Losses VqganTask::generator_losses(const Batch& batch, const StepContext& contex
   VqganImpl::Contest* contest = nullptr;
   if (vqgan_->has_discriminator() && !config_.own_discriminator_batches) {
     // Only the newest contest keeps its judgement, so that accumulation does not hold many graphs at once.
-    for (VqganImpl::Contest& older : contests_) older.fake_logits = {};
+    for (VqganImpl::Contest& older : contests_) older.fake_logits = at::Tensor();
     contests_.resize(static_cast<size_t>(context.micro_batch));
     contest = &contests_.emplace_back();
   }
