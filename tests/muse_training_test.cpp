@@ -11,8 +11,8 @@
 #include "data/base/picture_list.h"
 #include "data/picture_dataset.h"
 #include "nn/draws.h"
-#include "systems/muse/task_maskgit.h"
 #include "systems/muse/system.h"
+#include "systems/muse/task_maskgit.h"
 #include "systems/muse/task_vqgan.h"
 
 namespace melete {
@@ -52,7 +52,8 @@ PicturesConfig small_pictures() {
   return config;
 }
 
-// One step of every phase by hand: every parameter of the phase gets a finite gradient, and some a gradient at all.
+// One step of every phase by hand: every parameter of the phase gets a finite gradient, and some a gradient
+// at all.
 void train_one_step(Task& task, const Batch& batch) {
   task.model().train();
   SeededDraws draws(1);
@@ -105,7 +106,8 @@ TEST(Pictures, ComeFromAFolderWithTheirCaptions) {
 
 TEST(Pictures, ComeFromAList) {
   PictureFolder folder;
-  folder.write("list.jsonl", "{\"path\": \"c.png\", \"label\": \"grey\"}\n\n{\"path\": \"red_cars/a.png\"}\n");
+  folder.write("list.jsonl",
+               "{\"path\": \"c.png\", \"label\": \"grey\"}\n\n{\"path\": \"red_cars/a.png\"}\n");
   const auto entries = load_pictures(folder.path("list.jsonl"), Captions::automatic, "label");
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].path, folder.path("c.png"));
@@ -156,14 +158,15 @@ TEST(VqganTraining, TakesAStepOfBothPhases) {
   for (const char* own : {"true", "false"}) {
     auto recipe = make_vqgan_recipe();
     Schema settings = recipe->schema();
-    for (const auto& [name, value] : std::map<std::string, std::string>{{"data.height", "16"},
-                                                                        {"model.vae.dim", "8"},
-                                                                        {"model.vae.layers", "2"},
-                                                                        {"model.vae.groups", "4"},
-                                                                        {"model.vae.quantizer.codebook_size", "64"},
-                                                                        {"model.discriminator.layers", "2"},
-                                                                        {"model.discriminator.groups", "4"},
-                                                                        {"own_discriminator_batches", own}})
+    for (const auto& [name, value] :
+         std::map<std::string, std::string>{{"data.height", "16"},
+                                            {"model.vae.dim", "8"},
+                                            {"model.vae.layers", "2"},
+                                            {"model.vae.groups", "4"},
+                                            {"model.vae.quantizer.codebook_size", "64"},
+                                            {"model.discriminator.layers", "2"},
+                                            {"model.discriminator.groups", "4"},
+                                            {"own_discriminator_batches", own}})
       settings.set(name, value);
     recipe->settle_on_paper();
     auto task = recipe->make_task();
@@ -183,9 +186,9 @@ TEST(MaskGitTraining, TakesAStepAndComparesItselfWithChance) {
   for (const char* critic : {"none", "self", "separate"}) {
     auto recipe = make_maskgit_recipe();
     Schema settings = recipe->schema();
-    std::map<std::string, std::string> given = {{"data.height", "32"}, {"model.critic", critic},
-                                                {"smaller_height", "16"}, {"model.text.dim", "16"},
-                                                {"model.text.depth", "1"}, {"model.text.heads", "2"},
+    std::map<std::string, std::string> given = {{"data.height", "32"},       {"model.critic", critic},
+                                                {"smaller_height", "16"},    {"model.text.dim", "16"},
+                                                {"model.text.depth", "1"},   {"model.text.heads", "2"},
                                                 {"model.text.head_dim", "8"}};
     for (const char* part : {"transformer", "critic_transformer"}) {
       const std::string prefix = fmt::format("model.{}.", part);

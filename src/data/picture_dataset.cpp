@@ -20,17 +20,20 @@ constexpr int64_t kRandomPictures = 8;
 void describe(Schema& s, PicturesConfig& c) {
   describe(s, c.prepare);
   s.option("captions", c.captions,
-           "of a folder's pictures: from a .txt beside each, from the name of its folder, or the first of those that "
+           "of a folder's pictures: from a .txt beside each, from the name of its folder, or the first of "
+           "those that "
            "there is")
       .one_of({"auto", "text", "folder"});
   s.option("caption_column", c.caption_column, "of a list's pictures: the key that the caption stands under");
   s.option("quick_jpeg", c.quick_jpeg,
-           "large JPEGs are decoded at a fraction of their size, never below twice what is needed; pixels differ a "
+           "large JPEGs are decoded at a fraction of their size, never below twice what is needed; pixels "
+           "differ a "
            "little");
   describe(s, static_cast<LoaderConfig&>(c));
 }
 
-PictureDataset::PictureDataset(std::vector<ManifestEntry> entries, PicturesConfig config, OnProblem on_problem)
+PictureDataset::PictureDataset(std::vector<ManifestEntry> entries, PicturesConfig config,
+                               OnProblem on_problem)
     : entries_(std::move(entries)), config_(std::move(config)), on_problem_(std::move(on_problem)) {
   require(!entries_.empty(), "[data] expected at least one picture, got none");
   require(config_.prepare.channels == 1 || config_.prepare.channels == 3,
@@ -45,7 +48,8 @@ Item PictureDataset::read(int64_t index, const PictureChances& chances) {
   const Picture picture = read_picture(entry.path, how);
   if (picture.damaged) note_damage(index);
   Item item;
-  item.add("picture", picture_tensor(prepare_picture(picture.image, config_.prepare, chances), config_.prepare.channels));
+  item.add("picture", picture_tensor(prepare_picture(picture.image, config_.prepare, chances),
+                                     config_.prepare.channels));
   item.words = {{"path", entry.path}, {"text", entry.text}};
   return item;
 }
@@ -106,7 +110,8 @@ void PictureDataset::note_failure(int64_t index, const std::string& message) {
   if (first_time) tell(index, "skipped: " + message);
   const int64_t judged = std::max(tried, std::min(size(), kFewestPicturesToJudge));
   require(static_cast<double>(failed) <= config_.max_failed_share * static_cast<double>(judged),
-          "[data] expected at most {:g} % unreadable pictures (data.max_failed_share), got {} of {} tried, the last: {}",
+          "[data] expected at most {:g} % unreadable pictures (data.max_failed_share), got {} of {} tried, "
+          "the last: {}",
           config_.max_failed_share * 100, failed, tried, message);
 }
 

@@ -1,4 +1,5 @@
-// Pictures -> training items: column "picture" [channels, height, width] float32 in [0, 1], words "text" and "path".
+// Pictures -> training items: column "picture" [channels, height, width] float32 in [0, 1], words "text" and
+// "path".
 #pragma once
 
 #include <cstdint>
@@ -34,11 +35,12 @@ class PictureDataset : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(entries_.size()); }
   const std::vector<ManifestEntry>& entries() const { return entries_; }
 
-  // Throws an Error when the file is no picture. One that ends too early is shown as far as it goes, and counted.
+  // Throws an Error when the file is no picture. One that ends too early is shown as far as it goes, and
+  // counted.
   Item read(int64_t index, const PictureChances& chances);
 
-  // A file that cannot be read is replaced by another one, itself a function of the three; an Error comes when too
-  // many of the files tried have failed. Thread safe.
+  // A file that cannot be read is replaced by another one, itself a function of the three; an Error comes
+  // when too many of the files tried have failed. Thread safe.
   Item draw(uint64_t seed, uint64_t epoch, int64_t index) override;
 
   int64_t failed_files() const;

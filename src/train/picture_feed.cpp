@@ -10,15 +10,18 @@ namespace melete {
 
 namespace {
 
-std::vector<ManifestEntry> find_pictures(const std::string& from, const PicturesConfig& config, bool with_text,
-                                         Reporter& reporter) {
+std::vector<ManifestEntry> find_pictures(const std::string& from, const PicturesConfig& config,
+                                         bool with_text, Reporter& reporter) {
   auto entries = load_pictures(from, captions_named(config.captions), config.caption_column);
   if (!with_text) return entries;
   const size_t all = entries.size();
-  const size_t left_out = std::erase_if(entries, [](const ManifestEntry& entry) { return entry.text.empty(); });
-  require(left_out < all, "[data] none of the {} pictures in {} has a caption, which this training needs", all, from);
+  const size_t left_out =
+      std::erase_if(entries, [](const ManifestEntry& entry) { return entry.text.empty(); });
+  require(left_out < all, "[data] none of the {} pictures in {} has a caption, which this training needs",
+          all, from);
   if (left_out > 0)
-    reporter.note(fmt::format("{} of {} pictures in {} have no caption and are left out", left_out, all, from));
+    reporter.note(
+        fmt::format("{} of {} pictures in {} have no caption and are left out", left_out, all, from));
   return entries;
 }
 
@@ -42,7 +45,8 @@ Feed open_pictures(const PicturesRecipe& recipe, const OpenRequest& request, con
   };
   Split parts;
   if (recipe.valid_from.empty())
-    parts = split(find(recipe.data_from), recipe.data.valid_fraction, static_cast<uint64_t>(recipe.data.split_seed));
+    parts = split(find(recipe.data_from), recipe.data.valid_fraction,
+                  static_cast<uint64_t>(recipe.data.split_seed));
   else
     parts = {find(recipe.data_from), find(recipe.valid_from)};
   PicturesConfig held_out = recipe.data;

@@ -17,8 +17,8 @@ class PicturesRecipe : public Recipe {
   void describe_data(Schema& schema) override { schema.section("data", data, "how pictures become batches"); }
 };
 
-// The pictures of data_from and valid_from. Those of validation are cut in the middle and never mirrored, unless
-// nothing is held out.
+// The pictures of data_from and valid_from. Those of validation are cut in the middle and never mirrored,
+// unless nothing is held out.
 Feed open_pictures(const PicturesRecipe& recipe, const OpenRequest& request, const FeedOptions& options = {});
 
 }  // namespace melete

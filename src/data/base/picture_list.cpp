@@ -32,7 +32,8 @@ std::string caption_beside(const fs::path& picture) {
   const fs::path path = fs::path(picture).replace_extension(".txt");
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return {};
-  require(fs::file_size(path) <= kLongestCaptionBytes, "[pictures] {} is too long for a caption", path.string());
+  require(fs::file_size(path) <= kLongestCaptionBytes, "[pictures] {} is too long for a caption",
+          path.string());
   std::ifstream stream(path, std::ios::binary);
   require(stream.good(), "[pictures] cannot read the caption {}", path.string());
   return one_line({std::istreambuf_iterator<char>(stream), {}});
@@ -52,7 +53,8 @@ std::vector<ManifestEntry> in_folder(const std::string& folder, Captions caption
   if (!top.has_filename()) top = top.parent_path();
   std::vector<ManifestEntry> entries;
   const auto options = fs::directory_options::skip_permission_denied;
-  for (auto at = fs::recursive_directory_iterator(top, options); at != fs::recursive_directory_iterator(); ++at) {
+  for (auto at = fs::recursive_directory_iterator(top, options); at != fs::recursive_directory_iterator();
+       ++at) {
     const fs::path& path = at->path();
     if (path.filename().string().starts_with(".")) {  // ".git", macOS's "._cat.jpg"
       if (at->is_directory()) at.disable_recursion_pending();
@@ -81,8 +83,8 @@ nlohmann::json object_of(const std::string& line, const std::string& where) {
   try {
     object = nlohmann::json::parse(line, shallow);
   } catch (const nlohmann::json::exception& error) {
-    fail("[pictures] {}: expected a JSON object such as {{\"path\": \"a.jpg\", \"text\": \"a cat\"}} ({})", where,
-         error.what());
+    fail("[pictures] {}: expected a JSON object such as {{\"path\": \"a.jpg\", \"text\": \"a cat\"}} ({})",
+         where, error.what());
   }
   require(object.is_object() && object.contains("path") && object["path"].is_string(),
           "[pictures] {}: expected an object with a string \"path\"", where);
@@ -102,8 +104,8 @@ std::vector<ManifestEntry> in_list(const std::string& path, const std::string& c
     ManifestEntry entry;
     entry.path = (folder / object["path"].get<std::string>()).lexically_normal().string();
     if (const auto text = object.find(caption_column); text != object.end() && !text->is_null()) {
-      require(text->is_string(), "[pictures] {}: expected \"{}\" to be a string, got {}", where, caption_column,
-              text->type_name());
+      require(text->is_string(), "[pictures] {}: expected \"{}\" to be a string, got {}", where,
+              caption_column, text->type_name());
       entry.text = one_line(text->get<std::string>());
     }
     entries.push_back(std::move(entry));
@@ -120,12 +122,15 @@ Captions captions_named(const std::string& name) {
   return Captions::automatic;
 }
 
-std::vector<ManifestEntry> load_pictures(const std::string& from, Captions captions, const std::string& caption_column) {
-  require(fs::exists(from), "[pictures] expected a folder of pictures or a list of them, but {} does not exist",
+std::vector<ManifestEntry> load_pictures(const std::string& from, Captions captions,
+                                         const std::string& caption_column) {
+  require(fs::exists(from),
+          "[pictures] expected a folder of pictures or a list of them, but {} does not exist",
           from.empty() ? "nothing" : from);
   require(fs::is_directory(from) || !is_picture_name(from),
           "[pictures] expected a folder or a list, got the picture {}; try the folder it is in", from);
-  std::vector<ManifestEntry> entries = fs::is_directory(from) ? in_folder(from, captions) : in_list(from, caption_column);
+  std::vector<ManifestEntry> entries =
+      fs::is_directory(from) ? in_folder(from, captions) : in_list(from, caption_column);
   require(!entries.empty(), "[pictures] no pictures (jpg, png, webp) in {}", from);
   return entries;
 }

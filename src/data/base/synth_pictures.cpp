@@ -13,14 +13,16 @@ namespace {
 
 constexpr int kSamplesAside = 3;  // of a pixel, along each side: edges are smooth
 
-const std::vector<SynthColour> kGrounds = {{"black", 12, 12, 12}, {"grey", 120, 120, 120}, {"brown", 90, 60, 40}};
+const std::vector<SynthColour> kGrounds = {
+    {"black", 12, 12, 12}, {"grey", 120, 120, 120}, {"brown", 90, 60, 40}};
 
 // (0, 0) is the middle of the shape, 1 its reach; y grows downwards.
 bool inside(const std::string& shape, double x, double y) {
   if (shape == "circle") return x * x + y * y <= 1;
   if (shape == "square") return std::abs(x) <= 0.85 && std::abs(y) <= 0.85;
   if (shape == "triangle") return y <= 0.85 && y >= -0.95 && std::abs(x) <= (y + 0.95) * 0.55;
-  const bool upright = std::abs(x) <= 0.32 && std::abs(y) <= 1, lying = std::abs(y) <= 0.32 && std::abs(x) <= 1;
+  const bool upright = std::abs(x) <= 0.32 && std::abs(y) <= 1,
+             lying = std::abs(y) <= 0.32 && std::abs(x) <= 1;
   return upright || lying;  // cross
 }
 
@@ -42,8 +44,9 @@ const std::vector<Place> kPlaces = {{"in the middle", 0.5, 0.5},
 }  // namespace
 
 const std::vector<SynthColour>& synth_colours() {
-  static const std::vector<SynthColour> list = {{"red", 220, 30, 30},    {"green", 30, 190, 50},  {"blue", 40, 70, 230},
-                                                {"yellow", 240, 220, 40}, {"purple", 160, 50, 190}, {"white", 245, 245, 245}};
+  static const std::vector<SynthColour> list = {{"red", 220, 30, 30},     {"green", 30, 190, 50},
+                                                {"blue", 40, 70, 230},    {"yellow", 240, 220, 40},
+                                                {"purple", 160, 50, 190}, {"white", 245, 245, 245}};
   return list;
 }
 
@@ -67,7 +70,8 @@ SynthPicture synth_picture(uint64_t seed, int64_t index, int side_pixels) {
   SynthPicture made;
   made.colour = colour.name;
   made.shape = shape;
-  made.caption = fmt::format("a {} {} {} {}, on {}", large ? "large" : "small", colour.name, shape, place.name, ground.name);
+  made.caption = fmt::format("a {} {} {} {}, on {}", large ? "large" : "small", colour.name, shape,
+                             place.name, ground.name);
   made.image = Image(side_pixels, side_pixels);
   const auto mixed = [](uint8_t over, uint8_t under, double share) {
     return static_cast<uint8_t>(std::lround(share * over + (1 - share) * under));
@@ -81,8 +85,9 @@ SynthPicture synth_picture(uint64_t seed, int64_t index, int side_pixels) {
         hits += inside(shape, (right - x) / reach, (down - y) / reach) ? 1 : 0;
       }
       const double share = static_cast<double>(hits) / (kSamplesAside * kSamplesAside);
-      uint8_t* const pixel = &made.image.rgb[3 * (static_cast<size_t>(row) * static_cast<size_t>(side_pixels) +
-                                                  static_cast<size_t>(column))];
+      uint8_t* const pixel =
+          &made.image.rgb[3 * (static_cast<size_t>(row) * static_cast<size_t>(side_pixels) +
+                               static_cast<size_t>(column))];
       pixel[0] = mixed(colour.red, ground.red, share);
       pixel[1] = mixed(colour.green, ground.green, share);
       pixel[2] = mixed(colour.blue, ground.blue, share);

@@ -1,5 +1,6 @@
-// Captioned pictures made from nothing, a function of (seed, index): one coloured shape of some size, somewhere on a plain
-// ground, and a caption that says so. Demo and tests can ask a generated picture whether it shows what was asked for.
+// Captioned pictures made from nothing, a function of (seed, index): one coloured shape of some size,
+// somewhere on a plain ground, and a caption that says so. Demo and tests can ask a generated picture whether
+// it shows what was asked for.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ struct SynthColour {
   const char* name;
   uint8_t red, green, blue;
 };
-const std::vector<SynthColour>& synth_colours();       // of shapes
-const std::vector<std::string>& synth_shape_names();   // circle, square, triangle, cross
+const std::vector<SynthColour>& synth_colours();      // of shapes
+const std::vector<std::string>& synth_shape_names();  // circle, square, triangle, cross
 
 struct SynthPicture {
   Image image;

@@ -49,13 +49,15 @@ class MuseGeneration final : public Generation {
     s.option("save_steps", save_steps_, "also write a filmstrip of the decoding to this PNG");
     s.option("vqgan", paths_.vqgan, "VQ-GAN; default: where the run says");
     s.option("text_encoder", paths_.text_encoder, "frozen text encoder; default: where the run says");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
   }
 
   std::vector<std::string> examples() const override {
     return {"muse --from runs/maskgit --text \"a red circle\" -o out.png",
-            "muse --from runs/maskgit --text \"a red circle\" --negative \"a square\" --count 4 --guidance 5 -o four.png",
+            "muse --from runs/maskgit --text \"a red circle\" --negative \"a square\" --count 4 --guidance 5 "
+            "-o four.png",
             "muse --from runs/maskgit --text \"a blue star\" --image in.png --mask mask.png -o out.png"};
   }
   std::vector<std::string> extensions() const override { return {".png"}; }
@@ -63,7 +65,8 @@ class MuseGeneration final : public Generation {
   void run(const GenerationRun& run) override {
     if (paths_.run.empty()) throw UsageError("expected --from RUN of maskgit, got none");
     if (text_.empty()) throw UsageError("expected --text WORDS, got none");
-    if (!mask_.empty() && image_.empty()) throw UsageError("a mask says what of a picture is made anew; give --image");
+    if (!mask_.empty() && image_.empty())
+      throw UsageError("a mask says what of a picture is made anew; give --image");
     const at::NoGradGuard no_grad;
     muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_));
     require(!base.smaller, "[muse] {} makes large pictures of small ones; give it as --large", paths_.run);
@@ -78,7 +81,8 @@ class MuseGeneration final : public Generation {
     }
     if (!large_.run.empty()) {
       muse::LoadedMaskGit larger = muse::load_maskgit_run(large_, weights_named(weights_));
-      require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height", large_.run);
+      require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height",
+              large_.run);
       muse::PictureRequest more = request_for(larger);
       more.smaller = muse::resized(made, larger.smaller_height, larger.smaller_width);
       made = stage_pictures(larger, more, "larger", run, nullptr);
@@ -112,9 +116,10 @@ class MuseGeneration final : public Generation {
     request.kept = muse::kept_tokens(anew, stage.pictures->pixels_per_token()).repeat({count_, 1, 1});
   }
 
-  // film: the first picture after every step, where it is wanted. -> [count, channels, height, width] in [0, 1]
-  at::Tensor stage_pictures(muse::LoadedMaskGit& loaded, const muse::PictureRequest& request, const char* part,
-                            const GenerationRun& run, std::vector<at::Tensor>* film) const {
+  // film: the first picture after every step, where it is wanted. -> [count, channels, height, width] in [0,
+  // 1]
+  at::Tensor stage_pictures(muse::LoadedMaskGit& loaded, const muse::PictureRequest& request,
+                            const char* part, const GenerationRun& run, std::vector<at::Tensor>* film) const {
     muse::PictureStage stage = stage_of(loaded);
     RowDraws draws(run.seed, part, count_);
     const auto observer = [&](const MaskingStep& step) {

@@ -7,7 +7,8 @@
 
 namespace melete::muse {
 
-std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint, Weights weights) {
+std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
+                                                               Weights weights) {
   const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
   VqganConfig config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
@@ -30,8 +31,8 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
     return path;
   };
   const auto same = [&](const char* name, const std::string& loaded) {
-    require(setting(name).empty() || setting(name) == loaded, "[muse] {} was trained with {} {}, the one given is {}",
-            found.path, name, setting(name), loaded);
+    require(setting(name).empty() || setting(name) == loaded,
+            "[muse] {} was trained with {} {}, the one given is {}", found.path, name, setting(name), loaded);
   };
 
   TextedMaskGitConfig config;
@@ -52,8 +53,9 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
   if (loaded.smaller_height > 0) {
     loaded.smaller_width = loaded.smaller_height * loaded.width / loaded.height;
     const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty();
-    loaded.smaller = own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"))
-                         : loaded.pictures;
+    loaded.smaller =
+        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"))
+            : loaded.pictures;
     same("smaller_vqgan_identity", loaded.smaller->identity());
   }
   if (!config.text.enabled()) {

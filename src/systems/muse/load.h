@@ -18,7 +18,7 @@ std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string
 
 // A run of `maskgit` with all that it was trained with.
 struct LoadedMaskGit {
-  TextedMaskGit model{nullptr};  // in eval mode
+  TextedMaskGit model{nullptr};                               // in eval mode
   std::shared_ptr<const PictureTokenizer> pictures, smaller;  // smaller: none, or super-resolution's
   std::shared_ptr<const TextEncoder> text;                    // none: the model has its own
   int64_t height = 0, width = 0, smaller_height = 0, smaller_width = 0;

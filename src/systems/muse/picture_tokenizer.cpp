@@ -28,7 +28,8 @@ at::Tensor PictureTokenizer::pictures(const at::Tensor& tokens, int64_t height, 
 int64_t PictureTokenizer::tokens_of(int64_t height, int64_t width) const {
   const int64_t step = pixels_per_token();
   require(height % step == 0 && width % step == 0,
-          "[muse] the VQ-GAN makes a token of {0} x {0} pixels; expected sides that are multiples of {0}, got {1} x {2}",
+          "[muse] the VQ-GAN makes a token of {0} x {0} pixels; expected sides that are multiples of {0}, "
+          "got {1} x {2}",
           step, height, width);
   return height / step * (width / step) * vae_->config().quantizer.codebooks;
 }

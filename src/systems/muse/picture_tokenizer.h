@@ -11,8 +11,8 @@ class PictureTokenizer {
  public:
   explicit PictureTokenizer(VqganVae vae);
 
-  // pictures [batch, channels, height, width] in [0, 1] -> [batch, tokens] int64: row by row, the codebooks of a place
-  // beside each other. May be called from several threads at once.
+  // pictures [batch, channels, height, width] in [0, 1] -> [batch, tokens] int64: row by row, the codebooks
+  // of a place beside each other. May be called from several threads at once.
   at::Tensor tokens(const at::Tensor& pictures) const;
   // The other way round, for pictures of that size. -> pictures, values may lie a little outside [0, 1]
   at::Tensor pictures(const at::Tensor& tokens, int64_t height, int64_t width) const;

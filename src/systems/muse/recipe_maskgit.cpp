@@ -33,11 +33,14 @@ class MaskGitRecipe : public PicturesRecipe {
       settle_identity(smaller_vqgan_identity_, smaller_->identity(), "smaller_vqgan_from");
       condition_tokens_ = smaller_->tokens_of(smaller_height_, smaller_width());
       // A smaller picture's tokens are looked up among those of the large one.
-      require(smaller_->codebook_size() <= pictures_->codebook_size() && smaller_->channels() == pictures_->channels(),
-              "[smaller_vqgan_from] expected at most {} codes and {} channels as vqgan_from has, got {} and {}",
-              pictures_->codebook_size(), pictures_->channels(), smaller_->codebook_size(), smaller_->channels());
+      require(
+          smaller_->codebook_size() <= pictures_->codebook_size() &&
+              smaller_->channels() == pictures_->channels(),
+          "[smaller_vqgan_from] expected at most {} codes and {} channels as vqgan_from has, got {} and {}",
+          pictures_->codebook_size(), pictures_->channels(), smaller_->codebook_size(), smaller_->channels());
     } else {
-      require(smaller_vqgan_from_.empty(), "[smaller_vqgan_from] only super-resolution needs it; set smaller_height");
+      require(smaller_vqgan_from_.empty(),
+              "[smaller_vqgan_from] only super-resolution needs it; set smaller_height");
     }
     data.prepare.channels = pictures_->channels();
     if (!text_from_.empty()) {
@@ -65,8 +68,8 @@ class MaskGitRecipe : public PicturesRecipe {
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<muse::MaskGitTask>(model_, task_, muse::SamplePictures{pictures_, height(), width()},
-                                               schema().json());
+    return std::make_unique<muse::MaskGitTask>(
+        model_, task_, muse::SamplePictures{pictures_, height(), width()}, schema().json());
   }
 
   Feed open(const OpenRequest& request) override {
@@ -116,7 +119,8 @@ class MaskGitRecipe : public PicturesRecipe {
   // dim: of a frozen encoder's features; 0: there is none.
   void settle_text(int64_t dim) {
     if (dim > 0) {
-      require(!model_.text.enabled(), "[model.text.tokenizer] text_from is a text encoder already; leave one of them out");
+      require(!model_.text.enabled(),
+              "[model.text.tokenizer] text_from is a text encoder already; leave one of them out");
     } else {
       if (!model_.text.enabled()) model_.text.tokenizer = "bytes";
       dim = model_.text.dim;
@@ -131,15 +135,16 @@ class MaskGitRecipe : public PicturesRecipe {
     settle_size(transformer.tokens, codes, "model.transformer.tokens", "VQ-GAN");
     if (transformer.positions == 0) transformer.positions = tokens;
     require(tokens <= transformer.positions,
-            "[model.transformer.positions] a picture of {} x {} has {} tokens, which do not fit into {}", height(),
-            width(), tokens, transformer.positions);
+            "[model.transformer.positions] a picture of {} x {} has {} tokens, which do not fit into {}",
+            height(), width(), tokens, transformer.positions);
     auto& critic = model_.maskgit.critic_transformer;
     settle_size(critic.tokens, transformer.tokens, "model.critic_transformer.tokens", "VQ-GAN");
     if (critic.positions == 0) critic.positions = transformer.positions;
     settle_size(critic.text_dim, transformer.text_dim, "model.critic_transformer.text_dim", "text encoder");
   }
 
-  std::string vqgan_from_, vqgan_identity_, smaller_vqgan_from_, smaller_vqgan_identity_, text_from_, text_identity_;
+  std::string vqgan_from_, vqgan_identity_, smaller_vqgan_from_, smaller_vqgan_identity_, text_from_,
+      text_identity_;
   int64_t smaller_height_ = 0;
   muse::TextedMaskGitConfig model_;
   muse::MaskGitTaskConfig task_;

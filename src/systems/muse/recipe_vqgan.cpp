@@ -56,8 +56,8 @@ class VqganRecipe : public PicturesRecipe {
     data.prepare.channels = config_.model.vae.channels;
     const int64_t step = int64_t{1} << config_.model.vae.layers;
     require(height() % step == 0 && width() % step == 0,
-            "[data.height] {} layers need sides that are multiples of {}, got {} x {}", config_.model.vae.layers, step,
-            height(), width());
+            "[data.height] {} layers need sides that are multiples of {}, got {} x {}",
+            config_.model.vae.layers, step, height(), width());
   }
 
   std::string vgg_from_;

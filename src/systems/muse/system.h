@@ -1,4 +1,5 @@
-// Muse: pictures from words. A VQ-GAN turns pictures into tokens and back, a MaskGit fills in tokens from text.
+// Muse: pictures from words. A VQ-GAN turns pictures into tokens and back, a MaskGit fills in tokens from
+// text.
 #pragma once
 
 #include <memory>

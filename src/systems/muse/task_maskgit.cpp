@@ -19,7 +19,8 @@ constexpr int64_t kPicturesShown = 8;
 constexpr int64_t kQuarters = 4;           // of masking ratios that losses are told apart by
 constexpr double kOneColourSpread = 0.01;  // deviation of pixels below which all samples are one colour
 
-// "loss_25": of pictures of which up to a quarter was hidden, "loss_50", "loss_75", "loss_100"; those that there are.
+// "loss_25": of pictures of which up to a quarter was hidden, "loss_50", "loss_75", "loss_100"; those that
+// there are.
 void add_by_hidden_share(NamedTensors& named, const MaskGitImpl::Losses& losses) {
   const at::Tensor quarter = (losses.hidden_share * kQuarters).ceil().clamp(1, kQuarters);
   for (int64_t i = 1; i <= kQuarters; ++i) {
@@ -43,8 +44,8 @@ void describe(Schema& s, MaskGitTaskConfig& c) {
   s.section("decoding", c.decoding, "of samples");
 }
 
-MaskGitTask::MaskGitTask(const TextedMaskGitConfig& model, const MaskGitTaskConfig& config, SamplePictures samples,
-                         nlohmann::ordered_json whole_config)
+MaskGitTask::MaskGitTask(const TextedMaskGitConfig& model, const MaskGitTaskConfig& config,
+                         SamplePictures samples, nlohmann::ordered_json whole_config)
     : config_(config), samples_(std::move(samples)), whole_config_(std::move(whole_config)), model_(model) {}
 
 std::string MaskGitTask::name() const {

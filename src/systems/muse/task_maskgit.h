@@ -27,8 +27,8 @@ struct SamplePictures {
   int64_t height = 0, width = 0;
 };
 
-// Batches have "tokens" int64 [items, positions], for super-resolution "condition" int64 [items, n], words "text", and
-// "text_features" [items, length, text_dim] where the model has no text encoder.
+// Batches have "tokens" int64 [items, positions], for super-resolution "condition" int64 [items, n], words
+// "text", and "text_features" [items, length, text_dim] where the model has no text encoder.
 class MaskGitTask : public Task {
  public:
   MaskGitTask(const TextedMaskGitConfig& model, const MaskGitTaskConfig& config, SamplePictures samples,

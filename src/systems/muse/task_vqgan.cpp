@@ -73,7 +73,8 @@ std::vector<Phase> VqganTask::phases() {
   discriminator.loss = [this](const Batch& batch, const StepContext& context) {
     return discriminator_losses(batch, context);
   };
-  // muse-maskgit-pytorch clips its generator by a norm that covers the discriminator, stale gradients included.
+  // muse-maskgit-pytorch clips its generator by a norm that covers the discriminator, stale gradients
+  // included.
   if (config_.model.as_upstream) generator.also_in_norm = vqgan_->discriminator->parameters();
   return {generator, discriminator};
 }

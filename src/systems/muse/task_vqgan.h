@@ -16,8 +16,8 @@ struct VqganTaskConfig {
   PhaseConfig generator;
   PhaseConfig discriminator;
   int64_t gradient_penalty_every = 4;  // steps; 0: never
-  // Train the discriminator on batches of its own, as muse-maskgit-pytorch does. By default it trains on what the
-  // generator's phase has just made and judged, which saves a pass of each.
+  // Train the discriminator on batches of its own, as muse-maskgit-pytorch does. By default it trains on what
+  // the generator's phase has just made and judged, which saves a pass of each.
   bool own_discriminator_batches = false;
 
   VqganTaskConfig();
@@ -48,8 +48,8 @@ class VqganTask : public Task {
   VqganTaskConfig config_;
   nlohmann::ordered_json whole_config_;
   Vqgan vqgan_;
-  Vgg16 vgg_;                                  // no part of the model: it neither moves nor goes into checkpoints
-  std::vector<VqganImpl::Contest> contests_;   // one a micro-batch of this step
+  Vgg16 vgg_;  // no part of the model: it neither moves nor goes into checkpoints
+  std::vector<VqganImpl::Contest> contests_;  // one a micro-batch of this step
 };
 
 }  // namespace melete::muse

@@ -18,9 +18,11 @@ TextedMaskGitImpl::TextedMaskGitImpl(const TextedMaskGitConfig& config) : config
   text_encoder = register_module("text_encoder", SmallTextEncoder(config.text));
 }
 
-at::Tensor TextedMaskGitImpl::text(const std::vector<std::string>& texts, const at::Tensor& features, Draws* draws) {
+at::Tensor TextedMaskGitImpl::text(const std::vector<std::string>& texts, const at::Tensor& features,
+                                   Draws* draws) {
   if (!text_encoder.is_empty()) return text_encoder->forward(texts, draws).embeddings;
-  require(features.defined(), "[maskgit] this model reads the features of a frozen text encoder, and there are none");
+  require(features.defined(),
+          "[maskgit] this model reads the features of a frozen text encoder, and there are none");
   return features;
 }
 

@@ -1,5 +1,5 @@
-// A MaskGit and what reads its text: features of a frozen encoder come with the batch, or a small encoder is trained
-// along with it.
+// A MaskGit and what reads its text: features of a frozen encoder come with the batch, or a small encoder is
+// trained along with it.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ void describe(Schema& schema, TextedMaskGitConfig& config);
 struct TextedMaskGitImpl : torch::nn::Module {
   explicit TextedMaskGitImpl(const TextedMaskGitConfig& config);
 
-  // [batch, length, text_dim]. features: what a frozen encoder made of the texts, where there is no encoder here.
+  // [batch, length, text_dim]. features: what a frozen encoder made of the texts, where there is no encoder
+  // here.
   at::Tensor text(const std::vector<std::string>& texts, const at::Tensor& features, Draws* draws = nullptr);
 
   const TextedMaskGitConfig& config() const { return config_; }
