@@ -12,6 +12,7 @@
 #include "data/base/inspect.h"
 #include "data/base/manifest.h"
 #include "data/base/synth_music.h"
+#include "data/base/synth_pictures.h"
 #include "data/base/synth_speech.h"
 
 namespace melete {
@@ -127,9 +128,9 @@ int stats_command(const std::vector<std::string>& args) {
 int synth_command(const std::vector<std::string>& args) {
   std::string kind = "music";
   SynthOptions options;
-  int64_t seed = 0, rate_hz = options.rate_hz;
-  Arguments arguments("data synth", "makes recordings with text to train on: the same words, the same bytes");
-  arguments.option("kind", kind, "what to make; speech needs espeak-ng").one_of({"music", "speech"});
+  int64_t seed = 0, rate_hz = options.rate_hz, side_pixels = 64;
+  Arguments arguments("data synth", "makes recordings or pictures with text to train on: the same words, the same bytes");
+  arguments.option("kind", kind, "what to make; speech needs espeak-ng").one_of({"music", "speech", "pictures"});
   arguments.option("out", options.folder, "folder to write to");
   arguments.option("count", options.count, "how many").at_least(1).at_most(1e7);
   arguments.option("seed", seed, "another seed, other recordings").at_least(0);
@@ -138,15 +139,23 @@ int synth_command(const std::vector<std::string>& args) {
       .at_least(0)
       .at_most(600)
       .unit("s");
-  arguments.option("format", options.format, "file format").one_of({"flac", "wav"});
+  arguments.option("format", options.format, "file format of recordings").one_of({"flac", "wav"});
+  arguments.option("size", side_pixels, "sides of pictures").at_least(8).at_most(4096).unit("pixels");
   arguments.alias("o", "out");
   arguments.example("data synth --kind music -o music --count 200 --seed 1");
+  arguments.example("data synth --kind pictures -o shapes --count 2000 --size 32");
   if (!arguments.parse(args)) return 0;
   require_given(options.folder, "-o FOLDER", "-o recordings");
   options.seed = static_cast<uint64_t>(seed);
   options.rate_hz = static_cast<int>(rate_hz);
 
   Progress progress("making " + kind);
+  if (kind == "pictures") {
+    synth_pictures({options.folder, options.count, options.seed, static_cast<int>(side_pixels)}, progress.callback());
+    progress.finish();
+    fmt::print("{} pictures with captions in {}\n", options.count, options.folder);
+    return 0;
+  }
   if (kind == "music") {
     synth_music(options, progress.callback());
   } else {

@@ -4,6 +4,7 @@
 #include "config/nearest.h"
 #include "core/base/error.h"
 #include "systems/audiolm/system.h"
+#include "systems/muse/system.h"
 #include "systems/soundstream/system.h"
 #include "systems/spear_tts/system.h"
 #include "systems/system.h"
@@ -19,6 +20,7 @@ std::vector<System>& all() {
       audiolm_system(),
       spear_tts_system(),
       voicebox_system(),
+      muse_system(),
   };
   return list;
 }

@@ -68,16 +68,17 @@ MaskedTokens MaskGitImpl::mask(const at::Tensor& tokens, Draws& draws) const {
 }
 
 // bool [batch]
-at::Tensor MaskGitImpl::keep_text(const at::Tensor& like, Draws& draws) const {
+at::Tensor MaskGitImpl::keep_text(const at::Tensor& like, Draws& draws, double text_drop) const {
   const int64_t batch = like.size(0);
   const at::TensorOptions options = like.options().dtype(at::kBool);
-  if (config_.text_drop == 0) return at::ones({batch}, options);
-  if (config_.text_drop == 1) return at::zeros({batch}, options);
-  return (draws.uniform("keep_text", {batch}) < 1 - config_.text_drop).to(like.device());
+  if (text_drop == 0) return at::ones({batch}, options);
+  if (text_drop == 1) return at::zeros({batch}, options);
+  return (draws.uniform("keep_text", {batch}) < 1 - text_drop).to(like.device());
 }
 
 MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool only_prediction,
-                                        double temperature) {
+                                        double temperature, double text_drop) {
+  if (text_drop < 0) text_drop = config_.text_drop;
   Losses result;
   result.masked = mask(batch.tokens, draws);
   const MaskedTokens& masked = result.masked;
@@ -92,7 +93,7 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
     }
   }
   const at::Tensor embedded = transformer->embed(
-      masked.input, whole.with_text_of(keep_text(batch.text, draws)), result.self_conditioned);
+      masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)), result.self_conditioned);
   const at::Tensor asked = masked.labels >= 0;
   const at::Tensor wanted = masked.labels.index({asked});                                  // [asked]
   const at::Tensor logits = transformer->predict(embedded.index({asked})).to(at::kFloat);  // [asked, tokens]
@@ -111,7 +112,7 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
   result.critic_input = at::where(masked.hidden, filled, masked.input);
   const MaskGitContext read = critic.is_empty() ? whole : critic->context(batch.text, batch.condition);
   const at::Tensor doubts =
-      doubt(result.critic_input, read.with_text_of(keep_text(batch.text, draws))).to(at::kFloat);
+      doubt(result.critic_input, read.with_text_of(keep_text(batch.text, draws, text_drop))).to(at::kFloat);
   const at::Tensor wrong = result.critic_input.ne(batch.tokens).to(at::kFloat);
   const at::Tensor loss = at::binary_cross_entropy_with_logits(doubts, wrong);
   result.named.emplace_back("critic", loss.detach());

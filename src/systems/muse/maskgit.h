@@ -62,7 +62,9 @@ struct MaskGitImpl : torch::nn::Module {
     at::Tensor critic_input;      // [batch, positions] or undefined
   };
   // only_prediction leaves the critic out. temperature: of the tokens that the critic sees; below 0: drawn.
-  Losses losses(const Batch& batch, Draws& draws, bool only_prediction = false, double temperature = -1);
+  // text_drop: share of pictures without their text; below 0: as the configuration says.
+  Losses losses(const Batch& batch, Draws& draws, bool only_prediction = false, double temperature = -1,
+                double text_drop = -1);
 
   // How doubtful every token is, as a logit. -> [batch, positions]
   at::Tensor doubt(const at::Tensor& tokens, const MaskGitContext& context);
@@ -78,7 +80,7 @@ struct MaskGitImpl : torch::nn::Module {
   torch::nn::Linear self_critic{nullptr};  // critic = "self": the transformer's embedding -> doubt
 
  private:
-  at::Tensor keep_text(const at::Tensor& like, Draws& draws) const;
+  at::Tensor keep_text(const at::Tensor& like, Draws& draws, double text_drop) const;
 
   MaskGitConfig config_;
 };

@@ -26,15 +26,15 @@ FeedForward feed_forward_layer(int64_t dim, double multiplier) {
 }  // namespace
 
 void describe(Schema& s, MaskGitTransformerConfig& c) {
-  s.option("tokens", c.tokens, "different ones that a picture may have").at_least(2);
-  s.option("positions", c.positions, "tokens of the largest picture").at_least(1);
+  s.option("tokens", c.tokens, "different ones that a picture may have; 0: as the tokenizer has").at_least(0);
+  s.option("positions", c.positions, "tokens of the largest picture; 0: as many as there are").at_least(0);
   s.option("dim", c.dim, "width").at_least(1);
   s.option("depth", c.depth, "layers").at_least(1);
   s.option("heads", c.heads, "attention heads").at_least(1);
   s.option("head_dim", c.head_dim, "width of a head").at_least(1);
   s.option("feed_forward_multiplier", c.feed_forward_multiplier,
            "the inner width is two thirds of so many times dim");
-  s.option("text_dim", c.text_dim, "width of the text's features").at_least(1);
+  s.option("text_dim", c.text_dim, "width of the text's features; 0: as the text encoder has").at_least(0);
   s.option("self_condition", c.self_condition, "it also sees its own last embedding");
 }
 

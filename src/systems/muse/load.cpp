@@ -1,0 +1,68 @@
+#include "systems/muse/load.h"
+
+#include "core/base/error.h"
+#include "roles/open.h"
+#include "systems/muse/system.h"
+#include "systems/muse/vqgan.h"
+
+namespace melete::muse {
+
+std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
+                                                               Weights weights) {
+  const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
+  VqganConfig config;
+  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
+  VqganVae vae(config.vae);
+  load_weights(*vae, "vae.", found, weights, "muse");
+  return std::make_shared<PictureTokenizer>(vae);
+}
+
+at::Tensor LoadedMaskGit::read(const std::vector<std::string>& texts) {
+  return model->text(texts, text ? text->encode(texts).embeddings : at::Tensor());
+}
+
+LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
+  const FoundCheckpoint found = open_checkpoint(paths.run, "muse", kMaskGitTask);
+  const auto& settings = found.checkpoint.meta.at("config");
+  const auto setting = [&](const char* name) { return settings.value(name, std::string()); };
+  const auto place = [&](const std::string& given, const char* name, const char* flag) {
+    const std::string path = given.empty() ? setting(name) : given;
+    require(!path.empty(), "[muse] {} does not say where its {} is; give --{}", found.path, name, flag);
+    return path;
+  };
+  const auto same = [&](const char* name, const std::string& loaded) {
+    require(setting(name).empty() || setting(name) == loaded,
+            "[muse] {} was trained with {} {}, the one given is {}", found.path, name, setting(name), loaded);
+  };
+
+  TextedMaskGitConfig config;
+  schema_of(config).apply(settings.at("model"));
+  take_pieces(config.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
+  LoadedMaskGit loaded;
+  loaded.model = TextedMaskGit(config);
+  loaded.model->eval();
+  load_weights(*loaded.model, "", found, weights, "muse");
+
+  loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"));
+  same("vqgan_identity", loaded.pictures->identity());
+  const auto& data = settings.at("data");
+  loaded.height = data.value("height", int64_t{0});
+  loaded.width = data.value("width", int64_t{0});
+  if (loaded.width == 0) loaded.width = loaded.height;
+  loaded.smaller_height = settings.value("smaller_height", int64_t{0});
+  if (loaded.smaller_height > 0) {
+    loaded.smaller_width = loaded.smaller_height * loaded.width / loaded.height;
+    const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty();
+    loaded.smaller =
+        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"))
+            : loaded.pictures;
+    same("smaller_vqgan_identity", loaded.smaller->identity());
+  }
+  if (!config.text.enabled()) {
+    loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text-encoder"));
+    same("text_identity", loaded.text->identity());
+  }
+  return loaded;
+}
+
+}  // namespace melete::muse
