@@ -4,6 +4,7 @@
 #include "config/nearest.h"
 #include "core/base/error.h"
 #include "systems/audiolm/system.h"
+#include "systems/musiclm/system.h"
 #include "systems/soundstream/system.h"
 #include "systems/spear_tts/system.h"
 #include "systems/system.h"
@@ -17,6 +18,7 @@ std::vector<System>& all() {
       soundstream_system(),
       audiolm_system(),
       spear_tts_system(),
+      musiclm_system(),
   };
   return list;
 }
