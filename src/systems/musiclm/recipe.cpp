@@ -25,16 +25,23 @@ class MulanRecipe : public RecordingsRecipe {
   std::string name() const override { return kMulanTask; }
 
   void settle() override {
-    require(batch_size >= 2,
-            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as many as "
-            "possible), got {}; task.chunk makes room",
-            batch_size);
-    require(model_.audio.input == "wave", "[model.audio.input] training hears recordings: expected wave, got {}",
-            model_.audio.input);
-    data.rates_hz = {model_.sample_rate_hz};
+    check();
     text_ = make_text_tokenizer(text_config_);
     settle_identity(text_identity_, text_->identity(), "text");
     settle_size(model_.text.vocabulary, text_->vocabulary(), "model.text.vocabulary", "text tokenizer");
+  }
+
+  std::string settle_on_paper() override {
+    const bool has_file = !text_config_.sentencepiece.empty() || !text_config_.merges.empty() || !text_config_.pieces.empty();
+    if (text_config_.tokenizer == "bytes" || has_file) {
+      settle();
+      return "";
+    }
+    // Bytes stand in for the pieces of a file that is not at hand: every id is below any vocabulary of pieces.
+    check();
+    text_ = std::make_shared<ByteTokenizer>();
+    if (model_.text.vocabulary == 0) model_.text.vocabulary = TextTowerConfig().vocabulary;
+    return fmt::format("a text vocabulary of {}", model_.text.vocabulary);
   }
 
   std::unique_ptr<Task> make_task() override {
@@ -75,6 +82,16 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
  private:
+  void check() {
+    require(batch_size >= 2,
+            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as many as "
+            "possible), got {}; task.chunk makes room",
+            batch_size);
+    require(model_.audio.input == "wave", "[model.audio.input] training hears recordings: expected wave, got {}",
+            model_.audio.input);
+    data.rates_hz = {model_.sample_rate_hz};
+  }
+
   TextTokenizerConfig text_config_;
   std::string text_identity_;
   double epochs_ = 0;
