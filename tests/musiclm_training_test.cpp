@@ -51,7 +51,7 @@ void make_small(Schema& s) {
   s.set("task.optimiser.learning_rate", "3e-3");
 }
 
-struct Run {
+struct Learned {
   double before = 0, after = 0;
   Checkpoint checkpoint;
 };
@@ -64,14 +64,14 @@ double loss_of(Task& task, const Batch& batch) {
   return task.validate(batch, context).total.item<double>();
 }
 
-Run learn(Recipe& recipe, Task& task, const Batch& batch, int64_t steps) {
+Learned learn(Recipe& recipe, Task& task, const Batch& batch, int64_t steps) {
   OneBatch source(batch);
   TrainerConfig config = recipe.train;
   config.steps = steps;
   TrainerParts parts{task, source};
   parts.config = recipe.schema().json();
   Trainer trainer(std::move(parts), config);
-  Run run;
+  Learned run;
   run.before = loss_of(task, batch);
   for (int64_t step = 0; step < steps; ++step) trainer.step();
   run.after = loss_of(task, batch);
@@ -89,7 +89,7 @@ TEST(MusicLmTraining, MulanLearnsABatchAndItsCheckpointIsAnEmbedding) {
   recipe->settle_on_paper();
   const Batch batch = recipe->example(8);
   const auto task = recipe->make_task();
-  const Run run = learn(*recipe, *task, batch, 80);
+  const Learned run = learn(*recipe, *task, batch, 80);
   EXPECT_LT(run.after, 0.9 * run.before);
   EXPECT_NEAR(task->chance_levels().at("loss"), std::log(7.0), 1e-9);  // decoupled: the pair itself is not counted
   EXPECT_NEAR(task->chance_levels().at("text_to_audio_recall_1"), 1.0 / 8, 1e-9);
@@ -150,7 +150,7 @@ TEST(MusicLmTraining, StagesLearnABatchWithTheirConditions) {
     settings.set("task.optimiser.learning_rate", "3e-3");
     recipe->settle_on_paper();
     const auto task = recipe->make_task();
-    const Run run = learn(*recipe, *task, recipe->example(4), 40);
+    const Learned run = learn(*recipe, *task, recipe->example(4), 40);
     EXPECT_LT(run.after, run.before) << stage;
     EXPECT_EQ(task->name(), music_stage_task(stage));
   }
