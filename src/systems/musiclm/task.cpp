@@ -129,7 +129,7 @@ MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinc
   // A recording shorter than a patch counts with the silence after it.
   if (const int64_t missing = shortest_samples_ - wave.size(1); missing > 0)
     result.audio.audio = at::constant_pad_nd(result.audio.audio, {0, missing});
-  if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>()) result.audio.lengths = {};  // all whole
+  if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>()) result.audio.lengths = at::Tensor();  // all whole
   const at::Tensor which = draws ? draws->uniform("templates", {static_cast<int64_t>(rows.size())}) : at::Tensor();
   std::vector<std::string> texts;
   for (size_t i = 0; i < rows.size(); ++i) {
