@@ -69,8 +69,9 @@ class SentencePieceTokenizer final : public TextTokenizer {
 
 // The tokenizer of a model that reads text, by its settings.
 struct TextTokenizerConfig {
-  std::string tokenizer = "bytes";  // or sentencepiece
+  std::string tokenizer = "bytes";  // sentencepiece, clip
   std::string sentencepiece;        // its model file; needed to start training, not to go on
+  std::string merges;               // CLIP's list of merges; the same
   std::string pieces;               // not a setting: that file's bytes, where it was read before
 };
 void describe(Schema& schema, TextTokenizerConfig& config);
@@ -78,6 +79,8 @@ std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConf
 
 // Where a run's checkpoints keep the model file's bytes.
 constexpr const char* kKeptPieces = "task.text.pieces";
+// Those bytes; empty for a tokenizer without a file.
+std::string file_bytes(const TextTokenizer& tokenizer);
 
 // CLIP's byte-pair encoding, from its list of merges.
 class ClipTokenizer final : public TextTokenizer {

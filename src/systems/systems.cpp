@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "systems/audiolm/system.h"
 #include "systems/muse/system.h"
+#include "systems/musiclm/system.h"
 #include "systems/soundstream/system.h"
 #include "systems/spear_tts/system.h"
 #include "systems/system.h"
@@ -16,11 +17,7 @@ namespace {
 
 std::vector<System>& all() {
   static std::vector<System> list = {
-      soundstream_system(),
-      audiolm_system(),
-      spear_tts_system(),
-      voicebox_system(),
-      muse_system(),
+      soundstream_system(), audiolm_system(), spear_tts_system(), voicebox_system(), musiclm_system(), muse_system(),
   };
   return list;
 }

@@ -23,7 +23,7 @@ QuantizerConfig quantizer_config(const EmbedQuantizerConfig& config) {
 }  // namespace
 
 void describe(Schema& schema, EmbedQuantizerConfig& config) {
-  schema.option("dim", config.dim, "of the joint space").at_least(1);
+  schema.option("dim", config.dim, "of the joint space; 0 in a recipe: what the embedding has").at_least(0);
   schema.option("quantizers", config.quantizers, "codes of a piece").at_least(1);
   schema.option("codebook_size", config.codebook_size, "codes of a quantizer").at_least(2);
   schema.option("decay", config.decay, "of the moving averages behind the codebooks").at_least(0).at_most(1);

@@ -20,10 +20,12 @@ void check_stage(const EmbedQuantizerConfig& condition, const StageConfig& stage
 }
 
 // The condition of one stage for every piece: [samples, quantizers, width]
-at::Tensor features(const MusicLm& model, const MusicRequest& request, const at::Tensor& codes,
+at::Tensor features(const MusicLm& model, const MusicRequest& request, const at::Tensor& goal,
                     const std::string& stage) {
-  const auto& stages = model.condition->config().stages;
-  const at::Tensor one = model.condition->condition(codes, request.one_table_for_all ? stages.front() : stage);
+  EmbedQuantizer condition = model.condition_of(stage);
+  const auto& stages = condition->config().stages;
+  const at::Tensor one =
+      condition->condition(condition->codes(goal), request.one_table_for_all ? stages.front() : stage);
   return one.expand({request.samples, one.size(1), one.size(2)});
 }
 
@@ -31,12 +33,23 @@ at::Tensor features(const MusicLm& model, const MusicRequest& request, const at:
 
 void MusicLm::check() const {
   require(embedding != nullptr, "[musiclm] there is no joint embedding; give the MuLaN run");
-  require(embedding->dim() == condition->config().dim,
-          "[musiclm] the joint embedding has {} values, the condition was trained with {}", embedding->dim(),
-          condition->config().dim);
-  check_stage(condition->config(), audiolm.semantic->stage(), "semantic");
-  check_stage(condition->config(), audiolm.coarse->stage(), "coarse");
-  if (!audiolm.fine.is_empty()) check_stage(condition->config(), audiolm.fine->stage(), "fine");
+  const auto check_one = [this](const StageConfig& stage, const std::string& name) {
+    const EmbedQuantizerConfig config = condition_of(name)->config();
+    require(embedding->dim() == config.dim,
+            "[musiclm] the joint embedding has {} values, the condition of the {} stage was trained with {}",
+            embedding->dim(), name, config.dim);
+    check_stage(config, stage, name);
+  };
+  check_one(audiolm.semantic->stage(), "semantic");
+  check_one(audiolm.coarse->stage(), "coarse");
+  if (!audiolm.fine.is_empty()) check_one(audiolm.fine->stage(), "fine");
+}
+
+EmbedQuantizer MusicLm::condition_of(const std::string& stage) const {
+  const auto found = conditions.find(stage);
+  const EmbedQuantizer& result = found == conditions.end() ? condition : found->second;
+  require(!result.is_empty(), "[musiclm] there is no condition for the {} stage", stage);
+  return result;
 }
 
 at::Tensor target(const MusicLm& model, const MusicRequest& request) {
@@ -78,12 +91,12 @@ MusicResult generate(MusicLm& model, const MusicRequest& request) {
   model.check();
   const at::Tensor goal = target(model, request);
   MusicResult result;
-  result.codes = model.condition->codes(goal);
+  result.codes = model.condition_of("semantic")->codes(goal);
   AudioLmRequest inner = request.audiolm;
   inner.batch = request.samples;
-  inner.semantic_features = features(model, request, result.codes, "semantic");
-  inner.coarse_features = features(model, request, result.codes, "coarse");
-  if (!model.audiolm.fine.is_empty()) inner.fine_features = features(model, request, result.codes, "fine");
+  inner.semantic_features = features(model, request, goal, "semantic");
+  inner.coarse_features = features(model, request, goal, "coarse");
+  if (!model.audiolm.fine.is_empty()) inner.fine_features = features(model, request, goal, "fine");
   result.audiolm = melete::generate(model.audiolm, inner);
   result.scores = scores(*model.embedding, result.audiolm.waves, model.audiolm.codec->rate_hz(), goal);
   result.best = result.scores.argmax().item<int64_t>();

@@ -2,6 +2,7 @@
 // conditions AudioLM's three stages, several pieces are made at once, and the embedding says which fits best.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -13,8 +14,11 @@ namespace melete::musiclm {
 
 struct MusicLm {
   AudioLm audiolm;  // whose stages are conditioned on the tables of `condition`
-  EmbedQuantizer condition{nullptr};
+  EmbedQuantizer condition{nullptr};  // one for all stages, or
+  std::map<std::string, EmbedQuantizer> conditions;  // one a stage, each trained with its own
   std::shared_ptr<const JointEmbedding> embedding;
+
+  EmbedQuantizer condition_of(const std::string& stage) const;
 
   // Throws an Error that names both values where sizes do not fit together.
   void check() const;
@@ -33,7 +37,7 @@ struct MusicRequest {
 
 struct MusicResult {
   AudioLmResult audiolm;  // a row is a piece
-  at::Tensor codes;       // [1, quantizers]: what the embedding became
+  at::Tensor codes;       // [1, quantizers]: what the embedding became for the first stage
   at::Tensor scores;      // [samples]: how near each piece is to what was asked for
   int64_t best = 0;
 };

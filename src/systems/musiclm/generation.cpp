@@ -1,0 +1,105 @@
+// `melete generate musiclm`: several pieces from a sentence or in the manner of a recording, and which fits best.
+#include <fmt/format.h>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "io/audio_tensor.h"
+#include "io/base/audio_file.h"
+#include "systems/musiclm/load.h"
+#include "systems/musiclm/system.h"
+
+namespace melete {
+
+namespace {
+
+class MusicLmGeneration final : public Generation {
+ public:
+  MusicLmGeneration() { request_.audiolm.may_end = false; }
+
+  void describe(Schema& s) override {
+    s.option("from", from_, "folder of runs: finds the parts that are not given");
+    s.option("semantic", paths_.semantic, "run or checkpoint of musiclm-semantic");
+    s.option("coarse", paths_.coarse, "run or checkpoint of musiclm-coarse");
+    s.option("fine", paths_.fine, "run or checkpoint of musiclm-fine; without one, sound is coarse");
+    s.option("embedding", paths_.embedding, "run of mulan; default: the one they were trained with");
+    s.option("tokenizer", paths_.tokenizer, "semantic tokenizer; default: the one they were trained with");
+    s.option("codec", paths_.codec, "codec; default: the one they were trained with");
+    s.option("text", request_.text, "what to play");
+    s.option("like", like_, "recording that it shall resemble, instead of the text or averaged with it");
+    s.option("like_share", request_.like_share, "share of that recording where there is a text, too").at_least(0).at_most(1);
+    s.option("prompt", prompt_, "recording to go on from, at any rate");
+    s.option("prompt_seconds", prompt_seconds_, "take only this much of it; 0: all").at_least(0).unit("s");
+    s.option("seconds", request_.audiolm.seconds, "how much new sound").at_least(0.01).unit("s");
+    s.option("samples", request_.samples, "pieces that are made, of which the joint embedding finds the best").at_least(1);
+    s.option("keep_all", keep_all_, "write every piece, not only the best");
+    s.option("until_end", request_.audiolm.may_end,
+             "stop where a model says the sound ends: for models trained on whole recordings");
+    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+        .one_of({"ema", "online"});
+    melete::describe(s, sampling_);
+  }
+
+  std::vector<std::string> examples() const override {
+    return {"musiclm --from runs --text \"a slow sad piano\" --samples 4 --seconds 5 -o out.wav",
+            "musiclm --from runs --like song.wav --samples 4 --keep-all -o out.wav"};
+  }
+
+  void run(const GenerationRun& run) override {
+    if (request_.text.empty() && like_.empty())
+      throw UsageError("expected --text WORDS or --like FILE, got neither");
+    if (!from_.empty()) find_parts(from_, paths_);
+    musiclm::MusicLm model = musiclm::load_musiclm(paths_, weights_named(weights_));
+    musiclm::MusicRequest request = request_;
+    if (!like_.empty()) {
+      request.like_rate_hz = model.embedding->rate_hz();
+      request.like = read_mono(like_, request.like_rate_hz, 0);
+    }
+    AudioLmRequest& inner = request.audiolm;
+    if (!prompt_.empty()) {
+      inner.prompt_rate_hz = probe_audio(prompt_).rate_hz;
+      inner.prompt = read_mono(prompt_, inner.prompt_rate_hz, prompt_seconds_);
+    }
+    inner.semantic = inner.coarse = inner.fine = sampling_;
+    inner.seed = run.seed;
+    inner.progress = run.progress;
+    const musiclm::MusicResult result = musiclm::generate(model, request);
+    say_scores(run, result, model.audiolm.codec->rate_hz());
+  }
+
+ private:
+  void say_scores(const GenerationRun& run, const musiclm::MusicResult& result, int64_t rate_hz) const {
+    const at::Tensor scores = result.scores.to(at::kCPU, at::kDouble).contiguous();
+    run.say("piece   score  seconds  file");
+    for (int64_t piece = 0; piece < request_.samples; ++piece) {
+      const at::Tensor& wave = result.audiolm.waves[static_cast<size_t>(piece)];
+      const bool best = piece == result.best;
+      std::string file = best ? "the best, " : "";
+      if (wave.numel() == 0) {
+        file += "ended at once; nothing was written";
+      } else if (best || keep_all_) {
+        const std::string path = keep_all_ ? numbered_path(run.out, piece, request_.samples) : run.out;
+        write_wave(path, wave, rate_hz);
+        file += path;
+      } else {
+        file += "not kept";
+      }
+      run.say(fmt::format("{:>5}  {:+.3f}  {:>7.2f}  {}", piece, scores.data_ptr<double>()[piece],
+                          static_cast<double>(wave.numel()) / static_cast<double>(rate_hz), file));
+    }
+  }
+
+  std::string from_, like_, prompt_, weights_ = "ema";
+  double prompt_seconds_ = 0;
+  bool keep_all_ = false;
+  musiclm::MusicLmPaths paths_;
+  musiclm::MusicRequest request_;
+  SamplingConfig sampling_;
+};
+
+}  // namespace
+
+std::unique_ptr<Generation> make_musiclm_generation() {
+  return std::make_unique<MusicLmGeneration>();
+}
+
+}  // namespace melete

@@ -1,0 +1,149 @@
+#include "systems/musiclm/load.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "data/text_tokenizer.h"
+#include "roles/open.h"
+#include "systems/audiolm/load.h"
+#include "systems/musiclm/mulan_embedding.h"
+#include "systems/musiclm/system.h"
+#include "systems/musiclm/task_stage.h"
+
+namespace melete {
+
+std::unique_ptr<JointEmbedding> open_mulan(const FoundCheckpoint& found) {
+  const auto& settings = found.checkpoint.meta.at("config");
+  musiclm::MulanConfig config;
+  schema_of(config).apply(settings.at("model"));
+  TextTokenizerConfig text;
+  schema_of(text).apply(settings.at("text"));
+  if (const auto kept = found.checkpoint.tensors.find(kKeptPieces); kept != found.checkpoint.tensors.end()) {
+    const at::Tensor bytes = kept->second.to(at::kCPU).contiguous();
+    text.pieces.assign(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
+  }
+  musiclm::Mulan model(config);
+  model->eval();
+  load_weights(*model, "", found, Weights::best, "mulan");
+  // It hears best what is as long as what it was trained on.
+  musiclm::EmbeddingOptions options;
+  if (const double seconds = settings.at("data").value("segment_seconds", 0.0); seconds > 0) options.window_seconds = seconds;
+  return std::make_unique<musiclm::MulanEmbedding>(model, make_text_tokenizer(text), options);
+}
+
+}  // namespace melete
+
+namespace melete::musiclm {
+
+namespace {
+
+std::string task_of(const std::filesystem::path& path) {
+  try {
+    if (!std::filesystem::is_directory(path))
+      return path.extension() == ".safetensors" ? read_checkpoint_meta(path.string()).value("task", "") : "";
+    for (const CheckpointEntry& entry : list_checkpoints(path.string()))
+      if (entry.problem.empty()) return read_checkpoint_meta(entry.path).value("task", "");
+  } catch (const std::exception&) {
+    // nothing of ours
+  }
+  return "";
+}
+
+FoundCheckpoint open_part(const std::string& path, const std::string& stage) {
+  require(!path.empty(), "[musiclm] no {} model given; use --{} RUN or --from FOLDER", stage, stage);
+  return open_checkpoint(path, "musiclm", music_stage_task(stage));
+}
+
+void require_trained_with(const FoundCheckpoint& run, const char* setting, const std::string& loaded) {
+  const std::string then = setting_of(run, setting);
+  require(then.empty() || then == loaded, "[musiclm] {} was trained with {} {}, the one given is {}", run.path, setting,
+          then, loaded);
+}
+
+std::string given_or_kept(const std::string& given, const FoundCheckpoint& run, const char* setting, const char* flag) {
+  const std::string path = given.empty() ? setting_of(run, setting) : given;
+  require(!path.empty(), "[musiclm] {} does not say where its {} is; give --{}", run.path, flag, flag);
+  return path;
+}
+
+template <class Stage, class Config>
+Stage load_stage(const FoundCheckpoint& found, Weights weights) {
+  Config config;
+  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
+  Stage stage(config);
+  stage->eval();
+  load_weights(*stage, kStagePlace, found, weights, "musiclm");
+  return stage;
+}
+
+EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights) {
+  EmbedQuantizerConfig config;
+  schema_of(config).apply(found.checkpoint.meta.at("config").at("condition"));
+  EmbedQuantizer condition(config);
+  condition->eval();
+  load_weights(*condition, kConditionPlace, found, weights, "musiclm");
+  return condition;
+}
+
+}  // namespace
+
+void find_parts(const std::string& folder, MusicLmPaths& paths) {
+  namespace fs = std::filesystem;
+  require(fs::is_directory(folder), "[musiclm] {} is not a folder of runs", folder);
+  struct Part {
+    std::vector<std::string> tasks;
+    const char* flag;
+    std::string* path;
+    bool given;
+  };
+  std::vector<Part> parts = {{{music_stage_task("semantic")}, "semantic", &paths.semantic, false},
+                             {{music_stage_task("coarse")}, "coarse", &paths.coarse, false},
+                             {{music_stage_task("fine")}, "fine", &paths.fine, false},
+                             {{kMulanTask}, "embedding", &paths.embedding, false},
+                             {{"semantic-tokenizer"}, "tokenizer", &paths.tokenizer, false},
+                             {{"soundstream", "encodec"}, "codec", &paths.codec, false}};
+  for (Part& part : parts) part.given = !part.path->empty();
+  std::vector<fs::path> places;
+  for (const auto& entry : fs::directory_iterator(folder)) places.push_back(entry.path());
+  std::sort(places.begin(), places.end());
+  for (const fs::path& place : places) {
+    const std::string task = task_of(place);
+    for (Part& part : parts) {
+      if (part.given || std::find(part.tasks.begin(), part.tasks.end(), task) == part.tasks.end()) continue;
+      require(part.path->empty(), "[musiclm] {} has two parts of one kind, {} and {}; say which with --{}", folder,
+              *part.path, place.string(), part.flag);
+      *part.path = place.string();
+    }
+  }
+}
+
+MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights) {
+  const FoundCheckpoint semantic = open_part(paths.semantic, "semantic"), coarse = open_part(paths.coarse, "coarse");
+  MusicLm model;
+  model.embedding = open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"));
+  model.audiolm.tokenizer = open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"));
+  model.audiolm.codec = open_codec(given_or_kept(paths.codec, coarse, "codec_from", "codec"));
+  model.audiolm.semantic = load_stage<SemanticTransformer, SemanticConfig>(semantic, weights);
+  model.audiolm.coarse = load_stage<CoarseTransformer, CoarseConfig>(coarse, weights);
+  model.conditions.emplace("semantic", load_condition(semantic, weights));
+  model.conditions.emplace("coarse", load_condition(coarse, weights));
+  for (const FoundCheckpoint* run : {&semantic, &coarse}) {
+    require_trained_with(*run, "condition_identity", model.embedding->identity());
+    require_trained_with(*run, "semantic_identity", model.audiolm.tokenizer->identity());
+  }
+  require_trained_with(coarse, "codec_identity", model.audiolm.codec->identity());
+  if (!paths.fine.empty()) {
+    const FoundCheckpoint fine = open_part(paths.fine, "fine");
+    model.audiolm.fine = load_stage<FineTransformer, FineConfig>(fine, weights);
+    model.conditions.emplace("fine", load_condition(fine, weights));
+    require_trained_with(fine, "condition_identity", model.embedding->identity());
+    require_trained_with(fine, "codec_identity", model.audiolm.codec->identity());
+  }
+  model.check();
+  return model;
+}
+
+}  // namespace melete::musiclm

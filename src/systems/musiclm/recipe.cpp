@@ -1,0 +1,109 @@
+// The recipe of MuLaN.
+#include <cmath>
+
+#include "core/base/error.h"
+#include "data/loader.h"
+#include "systems/musiclm/system.h"
+#include "systems/musiclm/task.h"
+#include "train/feed.h"
+
+namespace melete {
+
+namespace {
+
+using namespace musiclm;
+
+class MulanRecipe : public RecordingsRecipe {
+ public:
+  MulanRecipe() {
+    batch_size = 16;
+    data.segment_seconds = 2;
+    model_.text.vocabulary = 0;
+    train.ema.enabled = false;
+  }
+
+  std::string name() const override { return kMulanTask; }
+
+  void settle() override {
+    check();
+    text_ = make_text_tokenizer(text_config_);
+    settle_identity(text_identity_, text_->identity(), "text");
+    settle_size(model_.text.vocabulary, text_->vocabulary(), "model.text.vocabulary", "text tokenizer");
+  }
+
+  std::string settle_on_paper() override {
+    const bool has_file = !text_config_.sentencepiece.empty() || !text_config_.merges.empty() || !text_config_.pieces.empty();
+    if (text_config_.tokenizer == "bytes" || has_file) {
+      settle();
+      return "";
+    }
+    // Bytes stand in for the pieces of a file that is not at hand: every id is below any vocabulary of pieces.
+    check();
+    text_ = std::make_shared<ByteTokenizer>();
+    if (model_.text.vocabulary == 0) model_.text.vocabulary = TextTowerConfig().vocabulary;
+    return fmt::format("a text vocabulary of {}", model_.text.vocabulary);
+  }
+
+  std::unique_ptr<Task> make_task() override {
+    return std::make_unique<MulanTask>(model_, task_, text_, batch_size, schema().json());
+  }
+
+  Feed open(const OpenRequest& request) override {
+    Feed feed = open_recordings(*this, request, FeedOptions{.with_text = true});
+    const auto* loader = dynamic_cast<const BatchLoader*>(feed.training.get());
+    if (epochs_ > 0 && loader != nullptr) {
+      const double batches = epochs_ * static_cast<double>(loader->batches_per_epoch());
+      train.steps = std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
+      feed.description.push_back(fmt::format("{} epochs are {} steps", epochs_, train.steps));
+    }
+    return feed;
+  }
+
+  Batch example(int64_t items) override {
+    const int64_t segment = data.segment_length();
+    const int64_t samples = segment > 0 ? segment : 2 * model_.sample_rate_hz;
+    Batch batch;
+    batch.set("wave", 0.1 * at::randn({items, samples}));
+    batch.set(Batch::length_column("wave"), at::full({items}, samples, at::kLong));
+    std::vector<std::string> texts;
+    for (int64_t i = 0; i < items; ++i) texts.push_back(fmt::format("{} a few words about a piece", i));
+    batch.set_words("text", std::move(texts));
+    return batch;
+  }
+
+ protected:
+  void describe_task(Schema& s) override {
+    s.section("text", text_config_, "how text becomes tokens");
+    s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
+    s.option("epochs", epochs_, "train.steps follows from it: so many times through the data; 0: as train.steps says")
+        .at_least(0);
+    s.section("model", model_, "what is trained");
+    s.section("task", task_, "how it is trained");
+  }
+
+ private:
+  void check() {
+    require(batch_size >= 2,
+            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as many as "
+            "possible), got {}; task.chunk makes room",
+            batch_size);
+    require(model_.audio.input == "wave", "[model.audio.input] training hears recordings: expected wave, got {}",
+            model_.audio.input);
+    data.rates_hz = {model_.sample_rate_hz};
+  }
+
+  TextTokenizerConfig text_config_;
+  std::string text_identity_;
+  double epochs_ = 0;
+  MulanConfig model_;
+  MulanTaskConfig task_;
+  std::shared_ptr<const TextTokenizer> text_;
+};
+
+}  // namespace
+
+std::unique_ptr<Recipe> make_mulan_recipe() {
+  return std::make_unique<MulanRecipe>();
+}
+
+}  // namespace melete

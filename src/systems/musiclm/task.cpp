@@ -1,0 +1,246 @@
+#include "systems/musiclm/task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "data/batch.h"
+#include "dist/group.h"
+#include "dist/group_member.h"
+#include "nn/draws.h"
+#include "run/sample_writer.h"
+#include "systems/musiclm/retrieval.h"
+#include "systems/musiclm/task_gather.h"
+
+namespace melete::musiclm {
+
+namespace {
+
+constexpr int64_t kSamplesShown = 4, kTextsShown = 3;
+constexpr double kCollapsed = 0.95;  // both towers' crowding above this: nothing tells rows apart any more
+const std::vector<int64_t> kRecallAt = {1, 5, 10};
+
+// The trainer shows the group to modules that are members.
+struct MulanInGroup : MulanImpl, GroupMember {
+  explicit MulanInGroup(const MulanConfig& config) : MulanImpl(config) {}
+  Group* group() const { return group_; }
+};
+
+// Both towers' latents as rows: [batch, 2, 1 + layers, dim], and back.
+at::Tensor as_rows(const PairLatents& pairs) {
+  const auto side = [](const Latents& latents) {
+    const at::Tensor values = latents.values.unsqueeze(1).to(at::kFloat);
+    return latents.layers.defined() ? at::cat({values, latents.layers.transpose(0, 1).to(at::kFloat)}, 1) : values;
+  };
+  return at::stack({side(pairs.audio), side(pairs.text)}, 1);
+}
+
+PairLatents from_rows(const at::Tensor& rows) {
+  const auto side = [&](int64_t which) {
+    const at::Tensor one = rows.select(1, which);  // [batch, 1 + layers, dim]
+    Latents latents{one.select(1, 0), {}};
+    if (one.size(1) > 1) latents.layers = one.slice(1, 1).transpose(0, 1);
+    return latents;
+  };
+  return {side(0), side(1)};
+}
+
+std::string in_template(const std::string& around, const std::string& text) {
+  const size_t hole = around.find("{}");
+  return around.substr(0, hole) + text + around.substr(hole + 2);
+}
+
+void add_figures(NamedTensors& named, const std::string& direction, const RetrievalFigures& figures) {
+  for (size_t i = 0; i < kRecallAt.size(); ++i)
+    named.emplace_back(fmt::format("{}_recall_{}", direction, kRecallAt[i]), at::scalar_tensor(figures.recall[i]));
+  named.emplace_back(direction + "_median_rank", at::scalar_tensor(figures.median_rank));
+}
+
+}  // namespace
+
+MulanTaskConfig::MulanTaskConfig() {
+  phase.optimiser.learning_rate = 3e-4;
+  phase.clip_norm = 0.5;
+}
+
+void describe(Schema& s, MulanTaskConfig& c) {
+  s.option("chunk", c.chunk, "rows that are run at once, so that large batches need little memory; 0: all").at_least(0);
+  s.option("templates", c.templates,
+           "what texts are put into, {} being the text: for tags and names of classes; one is drawn for each item");
+  melete::describe(s, c.phase);
+}
+
+double chance_of_contrast(const std::string& kind, int64_t n) {
+  const auto count = static_cast<double>(n);
+  if (n < 2) return 0;
+  if (kind == "decoupled") return std::log(count - 1);
+  // Every pair said to be a match with the share of matches.
+  if (kind == "sigmoid") return std::log(count) + (count - 1) * std::log(count / (count - 1));
+  return std::log(count);
+}
+
+MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config, std::shared_ptr<const TextTokenizer> text,
+                     int64_t batch_size, nlohmann::ordered_json whole_config)
+    : config_(config),
+      text_(std::move(text)),
+      whole_config_(std::move(whole_config)),
+      model_(std::static_pointer_cast<MulanImpl>(std::make_shared<MulanInGroup>(model))),
+      columns_(batch_size) {
+  require(text_ != nullptr, "[mulan] the text tower needs a tokenizer");
+  for (const std::string& each : config.templates)
+    require(each.find("{}") != std::string::npos, "[task.templates] expected {{}} where the text goes, got `{}`", each);
+  require(!config.templates.empty(), "[task.templates] expected at least one, got none");
+  const SpectrogramConfig& spectrogram = model.audio.spectrogram;
+  shortest_samples_ = model_->audio->shortest();
+  while (stretched_frames(spectrogram.frames(shortest_samples_), 1 / model.audio.augment.stretch) < model.audio.patch[1])
+    ++shortest_samples_;
+}
+
+Group* MulanTask::group() const {
+  return dynamic_cast<MulanInGroup&>(*model_.ptr()).group();
+}
+
+std::vector<Phase> MulanTask::phases() {
+  Phase phase = make_phase("mulan", config_.phase);
+  phase.groups = {{"mulan", parameters_of(*model_)}};
+  phase.loss = [this](const Batch& batch, const StepContext& context) { return losses(batch, context); };
+  return {phase};
+}
+
+MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinct) const {
+  const std::vector<std::string>& all = batch.words("text");
+  std::vector<int64_t> rows;
+  std::set<std::string> seen;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (seen.insert(all[i]).second || !distinct) rows.push_back(static_cast<int64_t>(i));
+  if (rows.size() < 2)  // one text for all: nothing can be found, and the figures will say so
+    for (rows.clear(); rows.size() < all.size();) rows.push_back(static_cast<int64_t>(rows.size()));
+
+  Pairs result;
+  const at::Tensor& wave = batch["wave"];
+  const at::Tensor chosen = at::tensor(rows, at::kLong);
+  result.audio.audio = wave.index_select(0, chosen.to(wave.device()));
+  result.audio.lengths = batch.lengths("wave").to(at::kCPU).index_select(0, chosen).clamp_min(shortest_samples_);
+  // A recording shorter than a patch counts with the silence after it.
+  if (const int64_t missing = shortest_samples_ - wave.size(1); missing > 0)
+    result.audio.audio = at::constant_pad_nd(result.audio.audio, {0, missing});
+  if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>()) result.audio.lengths = at::Tensor();  // all whole
+  const at::Tensor which = draws ? draws->uniform("templates", {static_cast<int64_t>(rows.size())}) : at::Tensor();
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string& words = all[static_cast<size_t>(rows[i])];
+    const auto count = static_cast<double>(config_.templates.size());
+    const size_t at = draws ? static_cast<size_t>(which[static_cast<int64_t>(i)].item<double>() * count) : 0;
+    result.words.push_back(words);
+    texts.push_back(in_template(config_.templates[std::min(at, config_.templates.size() - 1)], words));
+  }
+  const TokenizedTexts tokens = tokenize(*text_, texts, model_->config().text.window);
+  result.text = {tokens.input.ids.to(wave.device()), tokens.input.mask.to(wave.device())};
+  result.cut = tokens.cut;
+  return result;
+}
+
+Losses MulanTask::losses(const Batch& batch, const StepContext& context) {
+  const Pairs given = pairs(batch, config_.templates.size() > 1 ? context.draws : nullptr, false);
+  const PairLatents own = model_->embed_pairs(given.audio, given.text, context.draws, config_.chunk);
+  const int64_t rows = given.audio.batch();
+  MulanLosses made;
+  columns_ = rows;
+  if (Group* ranks = group()) {
+    // One gather of everything, so that there is one collective on the way back.
+    const at::Tensor mine = as_rows(own);
+    const GatheredRows gathered = gather_rows(*ranks, mine.flatten(1));
+    std::vector<int64_t> shape = mine.sizes().vec();
+    shape[0] = columns_ = gathered.all.size(0);
+    const PairLatents all = from_rows(gathered.all.view(shape));
+    made = model_->losses(own, &all, gathered.first_row);
+  } else {
+    made = model_->losses(own);
+  }
+  // The model's losses add up over ranks; the loop takes a mean that counts every rank's items.
+  const double share = static_cast<double>(columns_) / static_cast<double>(rows);
+  Losses result{made.total * share, {}};
+  if (made.layers.defined()) {
+    result.named.emplace_back("contrast", made.contrast.detach() * share);
+    result.named.emplace_back("layers", made.layers.detach() * share);
+  }
+  result.named.emplace_back("temperature", model_->contrast->log_scale.detach().neg().exp().mean());
+  if (given.cut > 0)
+    result.named.emplace_back("texts_cut", at::scalar_tensor(static_cast<double>(given.cut) / static_cast<double>(rows)));
+  return result;
+}
+
+Losses MulanTask::validate(const Batch& batch, const StepContext& /*context*/) {
+  const Pairs given = pairs(batch, nullptr, true);
+  const PairLatents latents = model_->embed_pairs(given.audio, given.text, nullptr, config_.chunk);
+  const MulanLosses made = model_->losses(latents);
+  columns_ = given.audio.batch();
+  Losses result{made.total, {{"loss", made.total}}};
+  if (made.layers.defined()) {
+    result.named.emplace_back("contrast", made.contrast);
+    result.named.emplace_back("layers", made.layers);
+  }
+  // In double: half precision would make ties.
+  const at::Tensor audio = latents.audio.values.to(at::kDouble), text = latents.text.values.to(at::kDouble);
+  add_figures(result.named, "text_to_audio", retrieval(text, audio, kRecallAt));
+  add_figures(result.named, "audio_to_text", retrieval(audio, text, kRecallAt));
+  result.named.emplace_back("audio_alike", at::scalar_tensor(crowding(audio)));
+  result.named.emplace_back("text_alike", at::scalar_tensor(crowding(text)));
+  result.named.emplace_back("temperature", model_->contrast->log_scale.detach().neg().exp().mean());
+  return result;
+}
+
+void MulanTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
+  const Pairs given = pairs(batch, nullptr, true);
+  const PairLatents latents = model_->embed_pairs(given.audio, given.text, nullptr, config_.chunk);
+  const at::Tensor audio = latents.audio.values.to(at::kCPU, at::kDouble), text = latents.text.values.to(at::kCPU, at::kDouble);
+  const at::Tensor scores = at::mm(audio, text.t());
+  std::string lines;
+  if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed)
+    lines += "ALARM: both towers give nearly the same vector for everything; try a lower learning rate, a larger batch\n\n";
+  const int64_t count = given.audio.batch();
+  for (int64_t row = 0; row < std::min(kSamplesShown, count); ++row) {
+    const auto [best, places] = scores[row].topk(std::min(kTextsShown, count));
+    lines += fmt::format("{:+.3f}  its own: {}\n", scores[row][row].item<double>(), given.words[static_cast<size_t>(row)]);
+    for (int64_t i = 0; i < best.size(0); ++i)
+      lines += fmt::format("{:+.3f}  {}. {}\n", best[i].item<double>(), i + 1,
+                           given.words[static_cast<size_t>(places[i].item<int64_t>())]);
+    lines += "\n";
+    if (label == "online")
+      writer.audio(fmt::format("pair_{}", row), given.audio.audio[row], static_cast<int>(model_->config().sample_rate_hz));
+  }
+  writer.text("texts_of_recordings_" + label, lines);
+}
+
+std::map<std::string, double> MulanTask::chance_levels() const {
+  const MulanConfig& config = model_->config();
+  const double one = chance_of_contrast(config.contrast.kind, columns_);
+  const auto layers = static_cast<double>(model_->contrast_layers());
+  std::map<std::string, double> levels{{"loss", one * (1 + layers)}};
+  if (layers > 0) {
+    levels["contrast"] = one;
+    levels["layers"] = one * layers;
+  }
+  const RetrievalFigures guessed = retrieval_by_chance(columns_, kRecallAt);
+  for (const char* direction : {"text_to_audio", "audio_to_text"}) {
+    for (size_t i = 0; i < kRecallAt.size(); ++i)
+      levels[fmt::format("{}_recall_{}", direction, kRecallAt[i])] = guessed.recall[i];
+    levels[std::string(direction) + "_median_rank"] = guessed.median_rank;
+  }
+  return levels;
+}
+
+void MulanTask::save_state(TensorMap& tensors) const {
+  const std::string bytes = file_bytes(*text_);
+  if (bytes.empty()) return;
+  at::Tensor kept = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(kept.data_ptr(), bytes.data(), bytes.size());
+  tensors["text.pieces"] = kept;
+}
+
+}  // namespace melete::musiclm
