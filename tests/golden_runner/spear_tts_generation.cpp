@@ -59,11 +59,14 @@ at::Tensor until_end(const at::Tensor& tokens, int64_t end) {
   return (ends.cumsum(1) - ends).eq(0);
 }
 
+// Without guidance, as the cases have it. Upstream masks what follows an end only once all rows have ended: until
+// then everything counts (`past_ends`).
 at::Tensor log_probability(TextToSemantic& model, const Source& source, Modality target,
-                           const at::Tensor& tokens, double guidance) {
-  const at::Tensor logits = expected_logits(model, source, target, tokens, guidance);
+                           const at::Tensor& tokens, bool past_ends = false) {
+  const at::Tensor logits = expected_logits(model, source, target, tokens, 1);
   const at::Tensor each =
       at::log_softmax(logits, -1).gather(2, tokens.clamp_min(0).unsqueeze(2)).squeeze(2);
+  if (past_ends) return each.sum(1);
   return (each * until_end(tokens, model->vocabulary(target).end_id())).sum(1);
 }
 
@@ -107,20 +110,22 @@ void check_beams(const Case& c, Checker& check, Call& given) {
   check.close("target", found, c.out("target"));
   if (c.has("out.log_prob_of_target"))
     check.close("log_prob_of_target",
-                log_probability(given.spear.model, given.source, given.target, found, config.guidance),
+                log_probability(given.spear.model, given.source, given.target, found),
                 c.out("log_prob_of_target"));
   if (!c.has("out.greedy_target")) return;
   SpearDraws draws(c, "rand.");
   GenerateConfig greedy;
   greedy.sampling.temperature = 0;
-  greedy.sampling.guidance = config.guidance;
+  greedy.sampling.guidance = 1;  // the comparison is with plain greedy decoding
   greedy.longest = config.longest;
   const at::Tensor plain = generate(given.spear.model, given.source, given.target, greedy, draws).tokens;
   check_until_end(check, "greedy_target", plain, c.out("greedy_target"), given.end);
-  if (c.has("out.log_prob_of_greedy"))
-    check.close("log_prob_of_greedy",
-                log_probability(given.spear.model, given.source, given.target, plain, config.guidance),
-                c.out("log_prob_of_greedy"));
+  if (!c.has("out.log_prob_of_greedy")) return;
+  const at::Tensor& theirs = c.out("greedy_target");
+  const bool masked = theirs.eq(given.end).any(1).all().item<bool>();
+  check.close("log_prob_of_greedy",
+              log_probability(given.spear.model, given.source, given.target, theirs, !masked),
+              c.out("log_prob_of_greedy"));
 }
 
 void check_plain(const Case& c, Checker& check, Call& given) {
