@@ -21,7 +21,11 @@ at::Tensor two_sided_bias(BiasNetwork& network, int64_t n) {
 }  // namespace
 
 std::shared_ptr<const TextTokenizer> make_text_tokenizer(const SmallTextEncoderConfig& config) {
-  return make_text_tokenizer(TextTokenizerConfig{config.tokenizer, config.sentencepiece, config.pieces});
+  TextTokenizerConfig text;
+  text.tokenizer = config.tokenizer;
+  text.sentencepiece = config.sentencepiece;
+  text.pieces = config.pieces;
+  return make_text_tokenizer(text);
 }
 
 void describe(Schema& s, SmallTextEncoderConfig& c) {
