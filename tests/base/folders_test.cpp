@@ -91,7 +91,7 @@ TEST(Folders, FloorsDoNotKnowTheSystems) {
 // A model is what a room's task, recipe, generation and files are made around, not the other way round.
 TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
   const std::regex plumbing(
-      "(^|/)(system|task|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_files|features|data|roles)"
+      "(^|/)(system|task|training|upstream_schedule|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_files|features|data|roles)"
       "[a-z_]*\\.(h|cpp)$");
   const std::vector<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};
   int64_t models = 0;
