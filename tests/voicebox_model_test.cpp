@@ -150,7 +150,7 @@ TEST(VoiceboxModel, HiddenAndDroppedContextIsNotSeen) {
   condition.context =
       at::where(condition.hidden.unsqueeze(2), noise({2, 10, kFrameDim}, 9), condition.context);
   EXPECT_TRUE(model->forward(x, time, model->prepare(condition)).equal(before));
-  condition.dropped = at::tensor({true, false});
+  condition.dropped = at::tensor({1, 0}, at::kLong).to(at::kBool);
   const at::Tensor dropped = model->forward(x, time, model->prepare(condition));
   condition.tokens = ids(2, 10, 77);
   condition.context = noise({2, 10, kFrameDim}, 78);

@@ -62,7 +62,8 @@ class StageRecipe : public RecordingsRecipe {
     if (needs_codec_) settle_column(codec_identity_, columns, "acoustic", "codec_from");
     if (tokenizers_.text) settle_identity(text_identity_, tokenizers_.text->identity(), "text_from");
     settle_text(stage_config());
-    settle_sizes(sizes_of(columns));
+    sizes_ = sizes_of(columns);
+    settle_sizes(sizes_);
   }
 
   std::string settle_on_paper() override {
@@ -77,6 +78,7 @@ class StageRecipe : public RecordingsRecipe {
     if (info.quantizers == 0) info.quantizers = 12;
     settle_text(stage_config());
     settle_sizes(info);
+    sizes_ = info;
     std::vector<std::string> assumed;
     if (needs_semantic_) assumed.push_back(fmt::format("{} semantic tokens", info.semantic_tokens));
     if (needs_codec_)
@@ -105,7 +107,7 @@ class StageRecipe : public RecordingsRecipe {
     const auto places = [&](double per_second) {
       return std::max<int64_t>(2, static_cast<int64_t>(seconds * (per_second > 0 ? per_second : 50)));
     };
-    const TokenSizes sizes = given_sizes();
+    const TokenSizes& sizes = sizes_;
     Batch batch;
     if (needs_semantic_)
       batch.set("semantic", at::randint(sizes.semantic_tokens, {items, places(rate_of("semantic"))}, at::kLong));
@@ -188,6 +190,7 @@ class StageRecipe : public RecordingsRecipe {
   std::string semantic_from_, semantic_identity_, codec_from_, codec_identity_, text_from_, text_identity_;
   StageTaskConfig task_;
   Tokenizers tokenizers_;
+  TokenSizes sizes_;  // as they were settled
 };
 
 class SemanticRecipe : public StageRecipe {
