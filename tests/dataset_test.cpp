@@ -346,7 +346,8 @@ TEST(Loader, RanksAreDisjointAndTogetherTheWholeBatch) {
   const auto dataset = std::make_shared<AudioDataset>(several(recordings, 12), segments(100, 1));
   BatchLoader whole(dataset, dataset->config(), 3, {6});
   std::vector<std::unique_ptr<BatchLoader>> ranks;
-  for (int rank = 0; rank < 3; ++rank) ranks.push_back(std::make_unique<BatchLoader>(dataset, dataset->config(), 3, BatchShare{2, rank, 3}));
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.push_back(std::make_unique<BatchLoader>(dataset, dataset->config(), 3, BatchShare{2, rank, 3}));
   for (int64_t number = 0; number < 5; ++number) {
     std::vector<at::Tensor> parts;
     std::vector<std::string> paths;

@@ -143,9 +143,10 @@ TEST(Export, WeightsAloneMakeTheSameTokens) {
   for (const FileTensor& tensor : read_file_content(folder / "tune.safetensors").tensors)
     discriminators |= tensor.name.starts_with("model.discriminators.");
   EXPECT_TRUE(discriminators);
-  EXPECT_THAT(
-      error_of([&] { export_checkpoint(folder / "x.safetensors", folder / "y.txt", {ExportFor::inference}); }),
-      HasSubstr(".pt"));
+  EXPECT_THAT(error_of([&] {
+                export_checkpoint(folder / "x.safetensors", folder / "y.txt", {ExportFor::inference});
+              }),
+              HasSubstr(".pt"));
 }
 
 TEST(Export, AModelOfOursIsImportedAgain) {
@@ -158,16 +159,19 @@ TEST(Export, AModelOfOursIsImportedAgain) {
   const ImportedCheckpoint back = import_foreign("audiolm-pytorch", folder / "ours.pt");
   for (const auto& [name, tensor] : made.tensors)
     EXPECT_TRUE(at::equal(tensor, back.checkpoint.tensors.at(name))) << name;
-  EXPECT_THAT(
-      error_of([&] { export_checkpoint(folder / "ours.safetensors", folder / "z.pt", {ExportFor::training}); }),
-      HasSubstr("--for finetune"));
+  EXPECT_THAT(error_of([&] {
+                export_checkpoint(folder / "ours.safetensors", folder / "z.pt", {ExportFor::training});
+              }),
+              HasSubstr("--for finetune"));
 }
 
 TEST(Import, RefusesWhatItDoesNotKnow) {
   TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "absent.pt"); }), HasSubstr("cannot be opened"));
+  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "absent.pt"); }),
+              HasSubstr("cannot be opened"));
   write_bytes(folder / "text.pt", "hello");
-  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "text.pt"); }), HasSubstr("torch.save"));
+  EXPECT_THAT(error_of([&] { import_foreign("audiolm-pytorch", folder / "text.pt"); }),
+              HasSubstr("torch.save"));
   const auto archive = [&](const std::string& pickle) {
     AtomicFile file(folder / "evil.pt");
     ZipWriter zip(file);

@@ -1,5 +1,5 @@
-// Training MuLaN and MusicLM's stages: they learn a batch, a checkpoint alone makes the embedding, a batch of one is
-// refused.
+// Training MuLaN and MusicLM's stages: they learn a batch, a checkpoint alone makes the embedding, a batch of
+// one is refused.
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
@@ -91,7 +91,8 @@ TEST(MusicLmTraining, MulanLearnsABatchAndItsCheckpointIsAnEmbedding) {
   const auto task = recipe->make_task();
   const Learned run = learn(*recipe, *task, batch, 80);
   EXPECT_LT(run.after, 0.9 * run.before);
-  EXPECT_NEAR(task->chance_levels().at("loss"), std::log(7.0), 1e-9);  // decoupled: the pair itself is not counted
+  EXPECT_NEAR(task->chance_levels().at("loss"), std::log(7.0),
+              1e-9);  // decoupled: the pair itself is not counted
   EXPECT_NEAR(task->chance_levels().at("text_to_audio_recall_1"), 1.0 / 8, 1e-9);
 
   const auto embedding = open_mulan(FoundCheckpoint{"test", run.checkpoint});

@@ -76,14 +76,16 @@ TEST(Ode, AdaptiveStepsKeepTheirTolerance) {
         config.absolute_tolerance = config.relative_tolerance = tolerance;
         config.most_steps = 100000;
         const double error = error_of(config);
-        // Errors of single steps add up: a method of low order takes many steps. torchdiffeq reads the result off a
-        // polynomial over a step past the end, which is less exact than the steps: there it need only fall.
+        // Errors of single steps add up: a method of low order takes many steps. torchdiffeq reads the result
+        // off a polynomial over a step past the end, which is less exact than the steps: there it need only
+        // fall.
         if (as_torchdiffeq) {
           EXPECT_LT(error, before) << name;
           before = error;
           continue;
         }
-        EXPECT_LT(error, (runge_kutta(name).order > 2 ? 20 : 500) * tolerance) << name << ", tolerance " << tolerance;
+        EXPECT_LT(error, (runge_kutta(name).order > 2 ? 20 : 500) * tolerance)
+            << name << ", tolerance " << tolerance;
         EXPECT_LT(error, before) << name;
         before = error;
       }

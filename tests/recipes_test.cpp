@@ -1,4 +1,5 @@
-// What holds for every recipe in the list, present and future; and that a new system is one file and one line.
+// What holds for every recipe in the list, present and future; and that a new system is one file and one
+// line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -76,13 +77,15 @@ class ToyRecipe : public RecordingsRecipe {
 // The one line.
 void add_toy() {
   static const bool added = [] {
-    add_system({"toy", "for tests", {{"toy-matrix", "a matrix", [] { return std::make_unique<ToyRecipe>(); }, {}}}});
+    add_system(
+        {"toy", "for tests", {{"toy-matrix", "a matrix", [] { return std::make_unique<ToyRecipe>(); }, {}}}});
     return true;
   }();
   (void)added;
 }
 
-// The small settings of a recipe, where it has some: recipes/<room>/<name>_tiny.toml, or the room's tiny.toml.
+// The small settings of a recipe, where it has some: recipes/<room>/<name>_tiny.toml, or the room's
+// tiny.toml.
 std::string tiny_file(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(MELETE_SOURCE_DIR) / "recipes")) {
@@ -155,17 +158,22 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   add_toy();
   const TemporaryFolder folder;
   const std::string data = folder / "data", run = folder / "run";
-  ASSERT_EQ(run_program({"data", "synth", "-o", data, "--count", "4", "--seconds", "1", "--rate", "8000", "--format", "wav"}), 0);
-  const std::vector<std::string> words = {"train", "toy-matrix", "--data", data, "--out", run, "--steps", "4", "--threads", "1"};
+  ASSERT_EQ(run_program({"data", "synth", "-o", data, "--count", "4", "--seconds", "1", "--rate", "8000",
+                         "--format", "wav"}),
+            0);
+  const std::vector<std::string> words = {"train", "toy-matrix", "--data", data,        "--out",
+                                          run,     "--steps",    "4",      "--threads", "1"};
   ASSERT_EQ(run_program(words), 0);
   ASSERT_EQ(run_program({"train", "toy-matrix", "--out", run, "--resume", "--steps", "6"}), 0);
   ASSERT_EQ(run_program({"bench", "toy-matrix", "--threads", "1", "--repeats", "1"}), 0);
   ASSERT_EQ(run_program({"export", run, "-o", folder / "toy.safetensors"}), 0);
-  ASSERT_EQ(run_program({"train", "toy-matrix", "--data", data, "--out", folder / "again", "--steps", "2", "--threads", "1",
-                         "--from", folder / "toy.safetensors"}),
+  ASSERT_EQ(run_program({"train", "toy-matrix", "--data", data, "--out", folder / "again", "--steps", "2",
+                         "--threads", "1", "--from", folder / "toy.safetensors"}),
             0);
   // A folder of tokens is not a folder of recordings, and leaves no run behind.
-  EXPECT_EQ(run_program({"train", "toy-matrix", "--data", folder / "nothing", "--out", folder / "none", "--steps", "1"}), 1);
+  EXPECT_EQ(run_program({"train", "toy-matrix", "--data", folder / "nothing", "--out", folder / "none",
+                         "--steps", "1"}),
+            1);
   EXPECT_FALSE(fs::exists(folder / "none"));
 }
 

@@ -29,8 +29,7 @@ at::Tensor waves_of(const std::vector<TonalPiece>& pieces) {
   return at::stack(waves);
 }
 
-std::vector<Item> tokens_of(const at::Tensor& waves, const SemanticTokenizer& tokenizer,
-                                 const Codec& codec) {
+std::vector<Item> tokens_of(const at::Tensor& waves, const SemanticTokenizer& tokenizer, const Codec& codec) {
   const at::Tensor semantic = tokenizer.tokenize(waves), acoustic = codec.encode(waves);
   std::vector<Item> items;
   for (int64_t i = 0; i < waves.size(0); ++i)

@@ -45,7 +45,8 @@ TextToSemantic small_model(const TextToSemanticConfig& config = small_config(), 
   TextToSemantic model(config);
   const at::NoGradGuard no_grad;
   for (auto& item : model->named_parameters())
-    if (item.value().dim() >= 2) item.value().mul_(item.key().find("embedding") == std::string::npos ? 2.2 : 2.5);
+    if (item.value().dim() >= 2)
+      item.value().mul_(item.key().find("embedding") == std::string::npos ? 2.2 : 2.5);
   if (config.speech.end) model->speech->embedding->weight[-1].mul_(end);
   if (config.text.end) model->text->embedding->weight[-1].mul_(end);
   return model;
@@ -56,8 +57,7 @@ at::Tensor random_ids(const std::vector<int64_t>& lengths, int64_t tokens, int64
   torch::manual_seed(seed);
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   at::Tensor ids = at::randint(tokens, {static_cast<int64_t>(lengths.size()), longest}, at::kLong);
-  for (size_t i = 0; i < lengths.size(); ++i)
-    ids[static_cast<int64_t>(i)].slice(0, lengths[i]).fill_(-1);
+  for (size_t i = 0; i < lengths.size(); ++i) ids[static_cast<int64_t>(i)].slice(0, lengths[i]).fill_(-1);
   return ids;
 }
 
@@ -276,8 +276,7 @@ TEST(SpearTts, JudgedDraftsHaveTheRealDistribution) {
   const int64_t rows = 200000, classes = 4;
   const at::Tensor p = at::softmax(at::randn({3, classes}), -1), q = at::softmax(at::randn({2, classes}), -1);
   const at::Tensor real = p.expand({rows, 3, classes}), quick = q.expand({rows, 2, classes});
-  const at::Tensor drafts =
-      at::stack({q[0].multinomial(rows, true), q[1].multinomial(rows, true)}, 1);
+  const at::Tensor drafts = at::stack({q[0].multinomial(rows, true), q[1].multinomial(rows, true)}, 1);
   SeededDraws draws(9);
   const Verdict verdict = judge_samples(real, quick, drafts, draws);
   const at::Tensor none = verdict.accepted.eq(0), some = verdict.accepted.ge(1);
@@ -356,8 +355,7 @@ TEST(SpearTts, PaddingCountsForNothing) {
     for (const Direction& direction : {kTextToSpeech, kSpeechToText, kSpeechToSpeech}) {
       const auto ids = [&](Modality modality, int64_t seed) {
         const bool speech = modality == Modality::speech;
-        const at::Tensor made =
-            random_ids(speech ? speech_lengths : text_lengths, speech ? 23 : 19, seed);
+        const at::Tensor made = random_ids(speech ? speech_lengths : text_lengths, speech ? 23 : 19, seed);
         return at::where(made.lt(0), made, made + 1);  // 0 may be padding
       };
       const at::Tensor source = ids(direction.source, 1), target = ids(direction.target, 2);
@@ -370,8 +368,8 @@ TEST(SpearTts, PaddingCountsForNothing) {
           return each[row].masked_select(each[row].ge(0)).unsqueeze(0);
         };
         const auto tokens = static_cast<double>(alone(target).size(1) + 1);  // and the end
-        sum += tokens *
-               pair_losses(model, {alone(source), alone(target), direction, {}, {}}, config, {}).total.item<double>();
+        sum += tokens * pair_losses(model, {alone(source), alone(target), direction, {}, {}}, config, {})
+                            .total.item<double>();
         count += tokens;
       }
       EXPECT_NEAR(together.item<double>(), sum / count, 1e-4);
@@ -452,8 +450,8 @@ TEST(SpearTts, EachTrainingMovesItsOwnParts) {
     return names;
   };
   using Names = std::set<std::string>;
-  EXPECT_EQ(parts(kSpeechToSpeech, 2),
-            (Names{"speech", "text", "encoder", "encoder.layers.0", "encoder.layers.1", "decoder", "early_exit"}));
+  EXPECT_EQ(parts(kSpeechToSpeech, 2), (Names{"speech", "text", "encoder", "encoder.layers.0",
+                                              "encoder.layers.1", "decoder", "early_exit"}));
   EXPECT_EQ(parts(kSpeechToText, 2), (Names{"text", "decoder", "early_exit"}));
   EXPECT_EQ(parts(kTextToSpeech, 1), (Names{"text", "encoder", "encoder.layers.1", "early_exit"}));
   EXPECT_THROW(parts({Modality::text, Modality::text}, 1), Error);

@@ -136,13 +136,15 @@ TEST(StageImport, ShapesTellTheSettings) {
       EXPECT_TRUE(model.at("positions_from_longest"));
     }
   }
-  const auto task = import_foreign("audiolm-pytorch", package_of("coarse")).checkpoint.meta.at("config").at("task");
+  const auto task =
+      import_foreign("audiolm-pytorch", package_of("coarse")).checkpoint.meta.at("config").at("task");
   EXPECT_EQ(task.at("optimiser").at("learning_rate"), 0.002);
 }
 
 TEST(StageImport, GivenArgumentsSayWhatShapesCannot) {
-  const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", 
-      package_of("coarse"), {{"cond_as_self_attn_prefix", true}, {"attn_dropout", 0.25}, {"heads", 2}});
+  const ImportedCheckpoint imported =
+      import_foreign("audiolm-pytorch", package_of("coarse"),
+                     {{"cond_as_self_attn_prefix", true}, {"attn_dropout", 0.25}, {"heads", 2}});
   EXPECT_EQ(model_settings(imported).at("condition"), "prefix");
   EXPECT_EQ(model_settings(imported).at("attention_dropout"), 0.25);
   const auto error = [](nlohmann::ordered_json given) {

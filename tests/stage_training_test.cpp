@@ -166,9 +166,9 @@ TEST(StageTraining, ShardsHoldTheTokensThatAreMadeOnTheFly) {
   RecordingsConfig config;
   config.rates_hz = {8000};
   config.multiple_of = {80};
-  MappedBatches on_the_fly(
-      std::make_unique<BatchLoader>(std::make_shared<AudioDataset>(entries, config), config, 7, BatchShare{3}),
-      [&](Batch& batch) { tokenizers.add_columns(batch); });
+  MappedBatches on_the_fly(std::make_unique<BatchLoader>(std::make_shared<AudioDataset>(entries, config),
+                                                         config, 7, BatchShare{3}),
+                           [&](Batch& batch) { tokenizers.add_columns(batch); });
   TokenBatches stored(read_token_items(shards.path()), read_token_columns(shards.path()), 0, 3, 7);
   SemanticConfig model_config;
   model_config.stage = small_stage();

@@ -14,10 +14,10 @@ inline LoaderConfig no_workers() {
 
 class TokenBatches : public BatchLoader {
  public:
-  TokenBatches(std::vector<Item> items, const TokenColumns& columns, double segment_seconds, int64_t batch_size,
-               uint64_t seed, int rank = 0, int rank_count = 1, bool split = false)
-      : BatchLoader(std::make_shared<TokenDataset>(std::move(items), columns, segment_seconds), no_workers(), seed,
-                    {batch_size, rank, rank_count, split}) {}
+  TokenBatches(std::vector<Item> items, const TokenColumns& columns, double segment_seconds,
+               int64_t batch_size, uint64_t seed, int rank = 0, int rank_count = 1, bool split = false)
+      : BatchLoader(std::make_shared<TokenDataset>(std::move(items), columns, segment_seconds), no_workers(),
+                    seed, {batch_size, rank, rank_count, split}) {}
 };
 
 // acoustic may be undefined

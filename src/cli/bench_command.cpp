@@ -50,7 +50,9 @@ int compare_processes(int64_t processes, int64_t threads, int64_t batch_size,
   const int64_t cores = threads > 0 ? threads : available_threads();
   const int64_t each = std::max<int64_t>(1, cores / processes);
   const double one = time_processes(1, cores, args), many = time_processes(processes, each, args);
-  const auto rate = [&](double seconds) { return fmt::format("{:.2f}", static_cast<double>(batch_size) / seconds); };
+  const auto rate = [&](double seconds) {
+    return fmt::format("{:.2f}", static_cast<double>(batch_size) / seconds);
+  };
   TextTable table({"processes", "threads of each", "seconds of a step", "items a second"});
   table.row({"1", fmt::format("{}", cores), fmt::format("{:.4f}", one), rate(one)});
   table.row({fmt::format("{}", processes), fmt::format("{}", each), fmt::format("{:.4f}", many), rate(many)});
@@ -100,7 +102,8 @@ int bench_command(const std::vector<std::string>& args) {
                                  nearest_word(first, names), fmt::join(names, ", ")));
   // Several processes train a recipe; its settings are the recipe's.
   const bool in_processes = has("--procs") || has("--as-rank");
-  if (in_processes && !is_recipe(first)) throw UsageError("--procs compares training steps, and `" + first + "` is none");
+  if (in_processes && !is_recipe(first))
+    throw UsageError("--procs compares training steps, and `" + first + "` is none");
   const std::unique_ptr<Recipe> recipe = in_processes ? make_recipe(first) : nullptr;
   Schema schema;
   if (recipe)

@@ -3,18 +3,18 @@
 #include <filesystem>
 #include <optional>
 
-#include "systems/soundstream/codec_eval.h"
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "data/base/manifest.h"
-#include "systems/soundstream/load.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 #include "run/reporter.h"
 #include "run/sample_writer.h"
+#include "systems/soundstream/codec_eval.h"
+#include "systems/soundstream/load.h"
 
 namespace melete {
 

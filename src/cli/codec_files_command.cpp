@@ -11,8 +11,8 @@
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
-#include "systems/soundstream/codec_files.h"
 #include "io/base/audio_file.h"
+#include "systems/soundstream/codec_files.h"
 
 namespace melete {
 

@@ -129,8 +129,10 @@ int synth_command(const std::vector<std::string>& args) {
   std::string kind = "music";
   SynthOptions options;
   int64_t seed = 0, rate_hz = options.rate_hz, side_pixels = 64;
-  Arguments arguments("data synth", "makes recordings or pictures with text to train on: the same words, the same bytes");
-  arguments.option("kind", kind, "what to make; speech needs espeak-ng").one_of({"music", "speech", "pictures"});
+  Arguments arguments("data synth",
+                      "makes recordings or pictures with text to train on: the same words, the same bytes");
+  arguments.option("kind", kind, "what to make; speech needs espeak-ng")
+      .one_of({"music", "speech", "pictures"});
   arguments.option("out", options.folder, "folder to write to");
   arguments.option("count", options.count, "how many").at_least(1).at_most(1e7);
   arguments.option("seed", seed, "another seed, other recordings").at_least(0);
@@ -151,7 +153,8 @@ int synth_command(const std::vector<std::string>& args) {
 
   Progress progress("making " + kind);
   if (kind == "pictures") {
-    synth_pictures({options.folder, options.count, options.seed, static_cast<int>(side_pixels)}, progress.callback());
+    synth_pictures({options.folder, options.count, options.seed, static_cast<int>(side_pixels)},
+                   progress.callback());
     progress.finish();
     fmt::print("{} pictures with captions in {}\n", options.count, options.folder);
     return 0;

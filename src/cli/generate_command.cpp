@@ -59,7 +59,8 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   for (const std::string& example : generation->examples()) arguments.example("generate " + example);
   if (!arguments.parse(args)) return 0;
   schema.check();
-  if (out.empty()) throw UsageError(fmt::format("expected -o FILE, got none; for example -o out{}", extensions.front()));
+  if (out.empty())
+    throw UsageError(fmt::format("expected -o FILE, got none; for example -o out{}", extensions.front()));
   const std::string extension = std::filesystem::path(out).extension().string();
   if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end())
     throw UsageError(
@@ -87,7 +88,8 @@ int generate_command(const std::vector<std::string>& args) {
     for (const Generator* generator : generators()) list.row({"  " + generator->name, generator->about});
     fmt::print("usage: melete generate <what> [flags]\n\n{}", list.text());
     if (args.empty())
-      throw UsageError(fmt::format("expected what to generate, got nothing; there is: {}", fmt::join(names, ", ")));
+      throw UsageError(
+          fmt::format("expected what to generate, got nothing; there is: {}", fmt::join(names, ", ")));
     return 0;
   }
   for (const Generator* generator : generators())

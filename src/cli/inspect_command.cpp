@@ -135,8 +135,7 @@ int import_command(const std::vector<std::string>& args) {
   std::string from, file, out;
   std::vector<std::string> given;
   Arguments arguments("import", "makes a checkpoint of melete from another program's file");
-  arguments.word("from", from, "who wrote it, or which published weights")
-      .one_of(sources);
+  arguments.word("from", from, "who wrote it, or which published weights").one_of(sources);
   arguments.word("file", file, "a trainer's package, a saved model or a state_dict (.pt)");
   arguments.option("out", out, "x.safetensors, or a run folder that `train --resume` goes on from");
   arguments.option("arguments", given,
@@ -176,7 +175,9 @@ int export_command(const std::vector<std::string>& args) {
               "inference: weights alone; finetune: with discriminators; training: with optimisers, as an "
               "imported package was")
       .one_of({"inference", "finetune", "training"});
-  arguments.option("weights", weights, "ema: averaged, where there is an average; online: as the optimiser left them")
+  arguments
+      .option("weights", weights,
+              "ema: averaged, where there is an average; online: as the optimiser left them")
       .one_of({"ema", "online"});
   arguments.alias("o", "out");
   arguments.example("export runs/codec -o codec.pt");
@@ -187,7 +188,8 @@ int export_command(const std::vector<std::string>& args) {
                          : purpose == "finetune" ? ExportFor::finetune
                                                  : ExportFor::training;
   const ExportRequest request{what, weights_named(weights)};
-  for (const std::string& note : export_checkpoint(from, out, request)) fmt::print(stderr, "note: {}\n", note);
+  for (const std::string& note : export_checkpoint(from, out, request))
+    fmt::print(stderr, "note: {}\n", note);
   fmt::print("{}: {}\n", out, human_bytes(static_cast<double>(fs::file_size(out))));
   return 0;
 }

@@ -9,10 +9,10 @@
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "data/base/manifest.h"
-#include "run/checkpoint.h"
-#include "pretrained/import.h"
 #include "pretrained/feature_stream.h"
+#include "pretrained/import.h"
 #include "pretrained/kmeans_fit.h"
+#include "run/checkpoint.h"
 
 namespace melete {
 

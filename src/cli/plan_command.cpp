@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "measure/plan.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
+#include "measure/plan.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -55,7 +55,8 @@ void print_one(const PlanSizes& sizes, const PlanAssumptions& assumptions) {
   fmt::print("{}", table.text());
 }
 
-// What a recipe file trains: the longest name that its own begins with (text_to_semantic_tiny), else its folder's.
+// What a recipe file trains: the longest name that its own begins with (text_to_semantic_tiny), else its
+// folder's.
 std::string trained_by(const fs::path& file) {
   std::string found = file.parent_path().filename().string();
   size_t longest = 0;

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "systems/audiolm/scale_eval.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "systems/audiolm/load.h"
+#include "systems/audiolm/scale_eval.h"
 
 namespace melete {
 

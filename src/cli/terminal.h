@@ -23,7 +23,6 @@ std::string coloured(std::string_view text, Colour colour, bool wanted);
 // Columns that UTF-8 text takes on the screen, colours not counted.
 size_t display_width(std::string_view text);
 
-
 // "label  37% [=======>      ] 37/100 files  12.3 s left  suffix", cut to width. A total of 0 is unknown.
 std::string progress_line(const std::string& label, int64_t done, int64_t total, const std::string& unit,
                           double seconds_so_far, const std::string& suffix, int width);

@@ -225,14 +225,16 @@ int train_command(const std::vector<std::string>& args) {
   bool resume = false, fresh = false, auto_resume = false;
   int64_t processes = 0;
   Arguments arguments("train", "trains a model on your recordings");
-  arguments.word("what", word, "what to train; kmeans: a semantic tokenizer (help train kmeans)").one_of(names);
+  arguments.word("what", word, "what to train; kmeans: a semantic tokenizer (help train kmeans)")
+      .one_of(names);
   arguments.option("out", out, "folder of the run; runs/<what> when not given");
   arguments.option("resume", resume, "go on from the newest checkpoint of that folder");
   arguments.option("fresh", fresh, "move an old run in that folder aside and start anew");
   arguments.option("auto-resume", auto_resume,
                    "go on where that folder has a checkpoint, else start: for jobs that are started again");
   arguments.option("from", from.path, "begin with the weights of a run, a checkpoint or an exported file");
-  arguments.option("from-step", from.step, "of that run: the checkpoint of this step; 0: the newest").at_least(0);
+  arguments.option("from-step", from.step, "of that run: the checkpoint of this step; 0: the newest")
+      .at_least(0);
   arguments.option("from-parts", from.parts, "only weights whose names begin with one of these");
   arguments.option("from-partly", from.partly, "pass over weights that only one of the two has");
   arguments.option("procs", processes, "train in this many processes on this machine; 0: in this one")
@@ -247,7 +249,8 @@ int train_command(const std::vector<std::string>& args) {
   arguments.example(
       "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --out runs/codec");
   arguments.example("train soundstream --out runs/codec --resume --steps 20000");
-  arguments.example("train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
+  arguments.example(
+      "train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
   if (!arguments.parse(args)) return 0;
   if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
   if (resume && !from.path.empty())

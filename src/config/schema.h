@@ -33,8 +33,8 @@ class Option {
   Option& at_most(double high);
   Option& one_of(std::vector<std::string> choices);
   Option& unit(std::string unit);  // "s", "Hz", "steps"; shown in help and tables
-  // The value is the path of a file whose bytes a run keeps: in its checkpoints under this name. On resume, and
-  // where the file is gone, `bytes` holds them.
+  // The value is the path of a file whose bytes a run keeps: in its checkpoints under this name. On resume,
+  // and where the file is gone, `bytes` holds them.
   Option& kept(std::string checkpoint_name, std::string& bytes);
 
   const std::string& name() const { return name_; }  // dotted: "model.channels"

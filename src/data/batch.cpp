@@ -29,7 +29,8 @@ void stack(Batch& batch, const std::vector<const Item::Column*>& values, Pad pad
             "[data] the column `{}` is [{}] in one item of a batch and [{}] in another", name,
             fmt::join(first.sizes(), ", "), fmt::join(one.sizes(), ", "));
     if (sequence)
-      shape.front() = pad == Pad::longest ? std::max(shape.front(), one.size(0)) : std::min(shape.front(), one.size(0));
+      shape.front() =
+          pad == Pad::longest ? std::max(shape.front(), one.size(0)) : std::min(shape.front(), one.size(0));
   }
   std::vector<int64_t> whole = shape;
   whole.insert(whole.begin(), count);
@@ -94,7 +95,8 @@ std::string Batch::list() const {
 
 const at::Tensor& Batch::operator[](const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) fail("[data] expected a column `{}` in the batch, which has: {}", name, list());
+  if (found == tensors_.end())
+    fail("[data] expected a column `{}` in the batch, which has: {}", name, list());
   return found->second;
 }
 
@@ -116,7 +118,8 @@ std::vector<std::string> Batch::find_words(const std::string& name) const {
 
 void Batch::expect_items(const std::string& name, int64_t count) {
   if (tensors_.empty() && words_.empty()) items_ = count;
-  require(count == items_, "[data] the column `{}` has {} rows where the batch has {} items", name, count, items_);
+  require(count == items_, "[data] the column `{}` has {} rows where the batch has {} items", name, count,
+          items_);
 }
 
 void Batch::set(const std::string& name, at::Tensor values) {

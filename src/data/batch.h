@@ -1,5 +1,5 @@
-// What crosses from data to tasks: named tensor columns and named word columns. Datasets say what columns they
-// have, tasks ask for them by name, and nobody between them knows any.
+// What crosses from data to tasks: named tensor columns and named word columns. Datasets say what columns
+// they have, tasks ask for them by name, and nobody between them knows any.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -16,15 +16,19 @@
 namespace melete {
 
 void describe(Schema& schema, LoaderConfig& config) {
-  schema.option("valid_fraction", config.valid_fraction,
-                "share that is held out for validation; 0: validation is on the training data")
+  schema
+      .option("valid_fraction", config.valid_fraction,
+              "share that is held out for validation; 0: validation is on the training data")
       .at_least(0)
       .at_most(1);
   schema.option("split_seed", config.split_seed, "what is held out");
   schema.option("workers", config.workers, "threads that prepare batches (0: none, the training thread does)")
       .at_least(0)
       .at_most(1024);
-  schema.option("prefetch", config.prefetch, "batches prepared ahead").at_least(1).at_most(4096).unit("batches");
+  schema.option("prefetch", config.prefetch, "batches prepared ahead")
+      .at_least(1)
+      .at_most(4096)
+      .unit("batches");
   schema
       .option("pad", config.pad,
               "items of unequal length are padded to the longest or curtailed to the shortest")
@@ -93,7 +97,8 @@ struct BatchLoader::Impl {
       const size_t end = std::min(permutation.size(), begin + pool);
       const auto first = permutation.begin() + static_cast<int64_t>(begin);
       const auto last = permutation.begin() + static_cast<int64_t>(end);
-      std::stable_sort(first, last, [&](int64_t a, int64_t b) { return dataset->length(a) < dataset->length(b); });
+      std::stable_sort(first, last,
+                       [&](int64_t a, int64_t b) { return dataset->length(a) < dataset->length(b); });
       const int64_t full = static_cast<int64_t>(end - begin) / whole;
       for (const int64_t batch : rng.permutation(full))
         result.insert(result.end(), first + batch * whole, first + (batch + 1) * whole);
@@ -171,8 +176,8 @@ BatchLoader::BatchLoader(std::shared_ptr<Dataset> dataset, const LoaderConfig& c
   require(of.rank_count >= 1 && of.rank >= 0 && of.rank < of.rank_count,
           "[data] expected a rank in 0..{}, got {}", of.rank_count - 1, of.rank);
   require(!of.split || of.batch_size >= of.rank_count,
-          "[batch_size] a whole batch of {} cannot be shared out over {} ranks; try a larger one", of.batch_size,
-          of.rank_count);
+          "[batch_size] a whole batch of {} cannot be shared out over {} ranks; try a larger one",
+          of.batch_size, of.rank_count);
   const int64_t share = of.batch_size / of.rank_count, left = of.batch_size % of.rank_count;
   impl_->dataset = std::move(dataset);
   impl_->config = config;

@@ -34,7 +34,8 @@ struct BatchShare {
 
 class BatchLoader : public BatchSource {
  public:
-  BatchLoader(std::shared_ptr<Dataset> dataset, const LoaderConfig& config, uint64_t seed, const BatchShare& share);
+  BatchLoader(std::shared_ptr<Dataset> dataset, const LoaderConfig& config, uint64_t seed,
+              const BatchShare& share);
   ~BatchLoader() override;
 
   Batch batch(int64_t number) override;

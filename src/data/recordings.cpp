@@ -84,8 +84,9 @@ Item AudioItem::item() && {
     auto* samples = new std::vector<float>(std::move(waves[rate]));
     // The tensor keeps the samples where they are.
     result.add(wave_column(rate),
-               at::from_blob(samples->data(), {static_cast<int64_t>(samples->size())},
-                             [samples](void*) { delete samples; }, at::kFloat),
+               at::from_blob(
+                   samples->data(), {static_cast<int64_t>(samples->size())},
+                   [samples](void*) { delete samples; }, at::kFloat),
                lengths[rate]);
   }
   result.words = {{"path", path}, {"text", text}};

@@ -68,7 +68,9 @@ class AudioDataset : public Dataset {
   // by another one, itself a function of the three; an Error comes when too many of the files tried have
   // failed. Thread safe.
   Item draw(uint64_t seed, uint64_t epoch, int64_t index) override;
-  double length(int64_t index) const override { return entries_.at(static_cast<size_t>(index)).duration_seconds; }
+  double length(int64_t index) const override {
+    return entries_.at(static_cast<size_t>(index)).duration_seconds;
+  }
 
   int64_t failed_files() const;
   int64_t tried_files() const;

@@ -75,7 +75,8 @@ std::string SentencePieceTokenizer::text(const std::vector<int64_t>& ids) const 
 
 void describe(Schema& s, TextTokenizerConfig& c) {
   s.option("tokenizer", c.tokenizer, "text to ids").one_of({"bytes", "sentencepiece", "clip"});
-  s.option("sentencepiece", c.sentencepiece, "SentencePiece model file (padding 0, end 1); kept in checkpoints")
+  s.option("sentencepiece", c.sentencepiece,
+           "SentencePiece model file (padding 0, end 1); kept in checkpoints")
       .kept(kKeptPieces, c.pieces);
   s.option("merges", c.merges, "CLIP's list of merges (bpe_simple_vocab_16e6.txt); kept in checkpoints")
       .kept(kKeptPieces, c.pieces);
@@ -85,19 +86,22 @@ std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConf
   if (config.tokenizer == "bytes") return std::make_shared<ByteTokenizer>();
   if (config.tokenizer == "clip") {
     if (!config.pieces.empty()) return std::make_shared<ClipTokenizer>(config.pieces, "text tokenizer");
-    require(!config.merges.empty(), "[text.merges] no list of merges given; give one, or set text.tokenizer bytes");
+    require(!config.merges.empty(),
+            "[text.merges] no list of merges given; give one, or set text.tokenizer bytes");
     return std::make_shared<ClipTokenizer>(config.merges);
   }
-  require(config.tokenizer == "sentencepiece", "[text] expected a tokenizer bytes, sentencepiece or clip, got `{}`",
-          config.tokenizer);
-  if (!config.pieces.empty()) return std::make_shared<SentencePieceTokenizer>(config.pieces, "text tokenizer");
+  require(config.tokenizer == "sentencepiece",
+          "[text] expected a tokenizer bytes, sentencepiece or clip, got `{}`", config.tokenizer);
+  if (!config.pieces.empty())
+    return std::make_shared<SentencePieceTokenizer>(config.pieces, "text tokenizer");
   require(!config.sentencepiece.empty(),
           "[text.sentencepiece] no model file given; give one, or set text.tokenizer bytes");
   return std::make_shared<SentencePieceTokenizer>(config.sentencepiece);
 }
 
 std::string file_bytes(const TextTokenizer& tokenizer) {
-  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer)) return pieces->model_bytes();
+  if (const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(&tokenizer))
+    return pieces->model_bytes();
   if (const auto* clip = dynamic_cast<const ClipTokenizer*>(&tokenizer)) return clip->merges();
   return "";
 }

@@ -54,10 +54,11 @@ int64_t at_rate(double seconds, double rate) {
 TokenColumns columns_of_version_1(const nlohmann::ordered_json& json) {
   TokenColumns columns;
   if (const std::string whose = json.at("semantic_identity"); !whose.empty())
-    columns.list.push_back({"semantic", whose, json.at("semantic_tokens"), 0, json.at("tokens_per_second"), 0});
-  if (const std::string whose = json.at("codec_identity"); !whose.empty())
     columns.list.push_back(
-        {"acoustic", whose, json.at("codebook_size"), json.at("quantizers"), json.at("frames_per_second"), 0});
+        {"semantic", whose, json.at("semantic_tokens"), 0, json.at("tokens_per_second"), 0});
+  if (const std::string whose = json.at("codec_identity"); !whose.empty())
+    columns.list.push_back({"acoustic", whose, json.at("codebook_size"), json.at("quantizers"),
+                            json.at("frames_per_second"), 0});
   return columns;
 }
 
@@ -136,14 +137,16 @@ TokenFolderWriter::TokenFolderWriter(std::string folder, const TokenColumns& col
             before, now);
   };
   for (const char* key : {"recordings", "files_per_shard"})
-    expect_same(fmt::format("other {}:", key), old.contains(key) ? old[key].dump() : "none", about[key].dump());
+    expect_same(fmt::format("other {}:", key), old.contains(key) ? old[key].dump() : "none",
+                about[key].dump());
   const TokenColumns before = TokenColumns::from(old);
   for (const TokenColumn& column : columns.list) {
     const TokenColumn* same = before.find(column.name);
     expect_same(column.name + " tokens of", same ? same->identity : "nobody", column.identity);
   }
-  require(before.list.size() == columns.list.size(), "[tokens] {} has {} columns, now there would be {}; use a new folder",
-          folder_, before.list.size(), columns.list.size());
+  require(before.list.size() == columns.list.size(),
+          "[tokens] {} has {} columns, now there would be {}; use a new folder", folder_, before.list.size(),
+          columns.list.size());
 }
 
 int64_t TokenFolderWriter::shards() const {
@@ -184,8 +187,8 @@ std::vector<Item> read_token_items(const std::string& folder) {
       item.words = listed[i].get<std::map<std::string, std::string>>();
       for (const TokenColumn& column : columns.list) {
         const auto found = tensors.find(fmt::format("{}.{}", i, column.name));
-        require(found != tensors.end(), "[tokens] {} lacks `{}` of item {}", shard_path(folder, shard).string(),
-                column.name, i);
+        require(found != tensors.end(), "[tokens] {} lacks `{}` of item {}",
+                shard_path(folder, shard).string(), column.name, i);
         item.add(column.name, found->second.clone());
       }
       items.push_back(std::move(item));
@@ -232,7 +235,8 @@ Item TokenDataset::draw(uint64_t seed, uint64_t epoch, int64_t index) {
   double start = 0, length = whole;
   if (segment_seconds_ > 0 && whole > segment_seconds_) {
     length = segment_seconds_;
-    start = Rng(random_key(seed, "segment", {epoch, static_cast<uint64_t>(index)})).uniform(0, whole - length);
+    start =
+        Rng(random_key(seed, "segment", {epoch, static_cast<uint64_t>(index)})).uniform(0, whole - length);
   }
   Item result;
   result.words = item.words;

@@ -27,7 +27,7 @@ struct TokenColumn {
 struct TokenColumns {
   std::vector<TokenColumn> list;
 
-  const TokenColumn* find(const std::string& name) const;        // nullptr where there is none
+  const TokenColumn* find(const std::string& name) const;  // nullptr where there is none
   const TokenColumn& require_column(const std::string& name, const std::string& folder) const;
   nlohmann::ordered_json json() const;
   static TokenColumns from(const nlohmann::ordered_json& json);  // version 1 of the file, too
@@ -36,8 +36,8 @@ struct TokenColumns {
 bool is_token_folder(const std::string& path);
 TokenColumns read_token_columns(const std::string& folder);
 
-// Writes a folder shard by shard and goes on where an earlier one left off: whole shards are kept. A folder with
-// other columns or for another list of items is refused.
+// Writes a folder shard by shard and goes on where an earlier one left off: whole shards are kept. A folder
+// with other columns or for another list of items is refused.
 class TokenFolderWriter {
  public:
   // items: what identifies each of them, in order
@@ -66,7 +66,8 @@ struct TokenSplit {
 };
 TokenSplit split_tokens(std::vector<Item> items, double valid_fraction, uint64_t seed);
 
-// Random segments at the same time in all columns that run along it, or whole items when segment_seconds is 0.
+// Random segments at the same time in all columns that run along it, or whole items when segment_seconds is
+// 0.
 class TokenDataset : public Dataset {
  public:
   TokenDataset(std::vector<Item> items, TokenColumns columns, double segment_seconds);

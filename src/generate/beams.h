@@ -10,7 +10,8 @@ class Schema;
 
 struct BeamConfig {
   int64_t beams = 4;
-  double length_exponent = 0;  // sequences are ranked by log probability / length ^ this: above 0 favours long
+  double length_exponent =
+      0;  // sequences are ranked by log probability / length ^ this: above 0 favours long
   // A sequence that has ended goes on like any other, and what it gets after its end counts: the search stops
   // when all of all items have ended. spear-tts-pytorch does this.
   bool score_past_end = false;

@@ -1,5 +1,5 @@
-// One thing that `melete generate` makes: its settings as one table, and the making. The command line parses and
-// prints; a generation neither.
+// One thing that `melete generate` makes: its settings as one table, and the making. The command line parses
+// and prints; a generation neither.
 #pragma once
 
 #include <cstdint>

@@ -12,17 +12,17 @@ namespace melete {
 namespace {
 
 constexpr std::pair<std::string_view, at::ScalarType> kPickledTypes[] = {{"float64", at::kDouble},
-                                                                  {"float32", at::kFloat},
-                                                                  {"float16", at::kHalf},
-                                                                  {"bfloat16", at::kBFloat16},
-                                                                  {"int64", at::kLong},
-                                                                  {"int32", at::kInt},
-                                                                  {"int16", at::kShort},
-                                                                  {"int8", at::kChar},
-                                                                  {"uint8", at::kByte},
-                                                                  {"bool", at::kBool},
-                                                                  {"complex64", at::kComplexFloat},
-                                                                  {"complex128", at::kComplexDouble}};
+                                                                         {"float32", at::kFloat},
+                                                                         {"float16", at::kHalf},
+                                                                         {"bfloat16", at::kBFloat16},
+                                                                         {"int64", at::kLong},
+                                                                         {"int32", at::kInt},
+                                                                         {"int16", at::kShort},
+                                                                         {"int8", at::kChar},
+                                                                         {"uint8", at::kByte},
+                                                                         {"bool", at::kBool},
+                                                                         {"complex64", at::kComplexFloat},
+                                                                         {"complex128", at::kComplexDouble}};
 
 std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;

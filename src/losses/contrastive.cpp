@@ -60,8 +60,8 @@ at::Tensor softmax_contrast(const ContrastRows& pairs, const at::Tensor& scale, 
   const at::Tensor rows = similarities(sides.left, sides.all_right) * scale;
   const at::Tensor matching = rows.diagonal(pairs.first_row, 1, 2);  // [layers, rows]
   // Alone, the other direction is the same matrix read by columns.
-  const at::Tensor columns = pairs.all_left.defined() ? similarities(sides.right, sides.all_left) * scale
-                                                      : rows.transpose(1, 2);
+  const at::Tensor columns =
+      pairs.all_left.defined() ? similarities(sides.right, sides.all_left) * scale : rows.transpose(1, 2);
   const at::Tensor own = decoupled ? own_pairs(sides, pairs.first_row) : at::Tensor();
   const auto denominator = [&](const at::Tensor& x) {
     const double nothing = -std::numeric_limits<double>::infinity();

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "measure/flops.h"
 #include "core/autocast.h"
+#include "measure/flops.h"
 
 namespace melete {
 

@@ -31,7 +31,8 @@ class RecipeBenchmark final : public Benchmark {
     Trainer trainer({*task, batches}, config);
     BenchRow& row = bench.measure(
         recipe_->name() + ".train_step", [&] { trainer.step(); }, true);
-    row.note = fmt::format("{:.2f} items/s", static_cast<double>(recipe_->batch_size * config.accumulate) / row.seconds);
+    row.note = fmt::format("{:.2f} items/s",
+                           static_cast<double>(recipe_->batch_size * config.accumulate) / row.seconds);
   }
 
  private:

@@ -1,4 +1,5 @@
-// What a training step of any recipe costs: the real trainer on a batch of noise, in one process or in several.
+// What a training step of any recipe costs: the real trainer on a batch of noise, in one process or in
+// several.
 #pragma once
 
 #include <memory>

@@ -123,8 +123,7 @@ struct Chunked : torch::autograd::Function<Chunked> {
 }  // namespace
 
 std::vector<at::Tensor> chunked(const std::vector<at::Tensor>& parameters, int64_t rows, int64_t chunk,
-                                Draws* draws,
-                                std::function<std::vector<at::Tensor>(const RowRange&)> f) {
+                                Draws* draws, std::function<std::vector<at::Tensor>(const RowRange&)> f) {
   require(rows > 0 && chunk > 0, "[chunked] expected rows in chunks, got {} in chunks of {}", rows, chunk);
   auto work = c10::make_intrusive<Work>();
   work->f = std::move(f);

@@ -22,7 +22,6 @@ struct RowRange {
 // needs until the backward pass, and must compute the same twice. `parameters` are what gradients flow to;
 // those that f does not use are allowed. Without gradients f runs once.
 std::vector<at::Tensor> chunked(const std::vector<at::Tensor>& parameters, int64_t rows, int64_t chunk,
-                                Draws* draws,
-                                std::function<std::vector<at::Tensor>(const RowRange&)> f);
+                                Draws* draws, std::function<std::vector<at::Tensor>(const RowRange&)> f);
 
 }  // namespace melete

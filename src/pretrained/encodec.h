@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "config/schema.h"
-#include "roles/codec.h"
 #include "nn/conv.h"
+#include "roles/codec.h"
 
 namespace melete {
 

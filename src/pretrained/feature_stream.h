@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "data/recordings.h"
 #include "data/loader.h"
+#include "data/recordings.h"
 #include "pretrained/kmeans_tokenizer.h"
 
 namespace melete {

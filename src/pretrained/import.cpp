@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "pretrained/encodec_names.h"
 #include "io/foreign_file.h"
+#include "nn/frozen.h"
+#include "pretrained/encodec_names.h"
 #include "pretrained/hubert_names.h"
 #include "pretrained/t5_names.h"
 #include "pretrained/vq_wav2vec_names.h"
-#include "nn/frozen.h"
 
 namespace melete {
 

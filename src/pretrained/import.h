@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "run/frozen_file.h"
 #include "pretrained/encodec.h"
 #include "pretrained/hubert.h"
 #include "pretrained/kmeans_tokenizer.h"
-#include "roles/semantic_tokenizer.h"
 #include "pretrained/t5.h"
 #include "pretrained/vq_wav2vec.h"
+#include "roles/semantic_tokenizer.h"
+#include "run/frozen_file.h"
 
 namespace melete {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "io/tensors.h"
+#include "nn/mfcc.h"
 #include "pretrained/hubert.h"
 #include "roles/semantic_tokenizer.h"
-#include "nn/mfcc.h"
 
 namespace melete {
 

@@ -1,6 +1,6 @@
 // Roles that only frozen models have.
-#include "pretrained/import.h"
 #include "roles/open.h"
+#include "pretrained/import.h"
 
 namespace melete {
 

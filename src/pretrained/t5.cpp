@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "nn/frozen.h"
 #include "nn/attention.h"
+#include "nn/frozen.h"
 #include "nn/named_activation.h"
 
 namespace melete {

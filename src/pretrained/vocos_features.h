@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "pretrained/encodec.h"
 #include "nn/mel_frames.h"
+#include "pretrained/encodec.h"
 #include "pretrained/vocos.h"
 #include "roles/audio_features.h"
 

@@ -3,8 +3,8 @@
 #include <regex>
 
 #include "core/base/error.h"
-#include "pretrained/fairseq.h"
 #include "nn/frozen.h"
+#include "pretrained/fairseq.h"
 
 namespace melete::fairseq {
 

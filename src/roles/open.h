@@ -1,6 +1,6 @@
 // From a file or a run folder to a model behind its role; the file alone is enough. A file of another kind is
-// refused with what it is. Declared here, so that every room can ask; which kinds there are, pretrained/open.cpp and
-// systems/open.cpp know.
+// refused with what it is. Declared here, so that every room can ask; which kinds there are,
+// pretrained/open.cpp and systems/open.cpp know.
 #pragma once
 
 #include <memory>

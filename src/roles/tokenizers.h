@@ -29,8 +29,8 @@ struct Tokenizers {
   TokenColumns columns() const;
 
   // Adds "semantic" int64 [items, tokens], "acoustic" int64 [items, frames, quantizers], both padded with -1,
-  // and "text_features" [items, length, dim], padded with zero rows. An item is tokenized by itself where it is
-  // shorter than the batch, so that what stands beside it changes nothing.
+  // and "text_features" [items, length, dim], padded with zero rows. An item is tokenized by itself where it
+  // is shorter than the batch, so that what stands beside it changes nothing.
   void add_columns(Batch& batch) const;
 };
 

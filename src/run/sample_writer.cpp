@@ -49,7 +49,8 @@ std::string file_name(const std::string& name) {
 std::string sample_name(const Batch& batch, int64_t row) {
   const std::vector<std::string> paths = batch.find_words("path");
   const auto at = static_cast<size_t>(row);
-  return fmt::format("{}_{}", row, at < paths.size() ? std::filesystem::path(paths[at]).stem().string() : "item");
+  return fmt::format("{}_{}", row,
+                     at < paths.size() ? std::filesystem::path(paths[at]).stem().string() : "item");
 }
 
 SampleWriter::SampleWriter(std::string run_folder, int64_t step, Reporter& reporter)

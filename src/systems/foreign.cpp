@@ -39,7 +39,8 @@ std::unique_ptr<Exporter> make_exporter(const FoundCheckpoint& found) {
   const std::string task = found.checkpoint.meta.value("task", "");
   for (const System& system : systems())
     for (const Trainable& trainable : system.trains)
-      if (trainable.name == task && trainable.exporter) return trainable.exporter(found.checkpoint, found.path);
+      if (trainable.name == task && trainable.exporter)
+        return trainable.exporter(found.checkpoint, found.path);
   return std::make_unique<PlainExporter>(found.checkpoint, found.path, task);
 }
 
@@ -74,14 +75,18 @@ ImportedCheckpoint import_foreign(const std::string& from, const std::string& pa
       if (kind.from != from) continue;
       if (source.state->find(kind.mark)) {
         ImportedCheckpoint imported = kind.import(source);
-        if (const PickleValue* version = package ? file.root().find("version") : nullptr; version && version->text())
-          imported.notes.push_back(fmt::format("the file was made by {} {}", from, printable(*version->text())));
+        if (const PickleValue* version = package ? file.root().find("version") : nullptr;
+            version && version->text())
+          imported.notes.push_back(
+              fmt::format("the file was made by {} {}", from, printable(*version->text())));
         return imported;
       }
       known.push_back(kind.kind);
     }
-  fail("[{}] not a model that melete can import (it begins with {}); known of {}: {}. `melete inspect` shows what is in it",
-       path, first_name(*source.state), from, fmt::join(known, ", "));
+  fail(
+      "[{}] not a model that melete can import (it begins with {}); known of {}: {}. `melete inspect` shows "
+      "what is in it",
+      path, first_name(*source.state), from, fmt::join(known, ", "));
 }
 
 std::vector<std::string> export_checkpoint(const std::string& run_or_checkpoint, const std::string& out,
@@ -92,9 +97,11 @@ std::vector<std::string> export_checkpoint(const std::string& run_or_checkpoint,
   const std::unique_ptr<Exporter> exporter = make_exporter(found);
   if (extension == ".pt" || extension == ".pth") return exporter->write_torch(out, request);
   require(extension == ".safetensors",
-          "[export] expected an output ending in .pt (for a Python system) or .safetensors (melete), got {}", out);
+          "[export] expected an output ending in .pt (for a Python system) or .safetensors (melete), got {}",
+          out);
   require(request.purpose != ExportFor::training,
-          "[export] a checkpoint that training goes on from is what {} already is; try copying it", found.path);
+          "[export] a checkpoint that training goes on from is what {} already is; try copying it",
+          found.path);
   return exporter->write_ours(out, request);
 }
 

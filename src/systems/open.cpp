@@ -25,7 +25,8 @@ std::unique_ptr<Role> open_role(const std::string& path, const char* what,
       if (provider.task == task) return provider.open(found);
       known.push_back(provider.task);
     }
-  fail("[{}] {} is a checkpoint of `{}`; expected one of: {}", what, found.path, task, fmt::join(known, ", "));
+  fail("[{}] {} is a checkpoint of `{}`; expected one of: {}", what, found.path, task,
+       fmt::join(known, ", "));
 }
 
 }  // namespace

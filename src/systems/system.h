@@ -1,5 +1,5 @@
-// What a system tells the rest of the program: a room is this and the files behind it. Whatever lists, trains,
-// generates, imports, exports, opens or times models reads the one list in systems.cpp.
+// What a system tells the rest of the program: a room is this and the files behind it. Whatever lists,
+// trains, generates, imports, exports, opens or times models reads the one list in systems.cpp.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,8 @@ namespace {
 
 std::vector<System>& all() {
   static std::vector<System> list = {
-      soundstream_system(), audiolm_system(), spear_tts_system(), voicebox_system(), musiclm_system(), muse_system(),
+      soundstream_system(), audiolm_system(), spear_tts_system(),
+      voicebox_system(),    musiclm_system(), muse_system(),
   };
   return list;
 }

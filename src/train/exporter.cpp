@@ -70,7 +70,8 @@ at::Tensor Exporter::stored(const std::string& key) const {
 
 at::Tensor Exporter::wanted(const std::string& ours) const {
   const auto average = checkpoint_.tensors.find("ema.average." + ours);
-  return request_.weights == Weights::best && average != checkpoint_.tensors.end() ? average->second : stored("model." + ours);
+  return request_.weights == Weights::best && average != checkpoint_.tensors.end() ? average->second
+                                                                                   : stored("model." + ours);
 }
 
 nlohmann::ordered_json Exporter::reference(const std::string& name, const at::Tensor& tensor) {

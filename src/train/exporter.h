@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "run/load_weights.h"
 #include "run/checkpoint.h"
+#include "run/load_weights.h"
 
 namespace melete {
 
@@ -47,7 +47,8 @@ class Exporter {
 
   // The model's own, parameters and buffers.
   virtual std::vector<std::string> names() = 0;
-  at::Tensor wanted(const std::string& ours) const;  // averaged, where that is asked for and there is an average
+  at::Tensor wanted(
+      const std::string& ours) const;  // averaged, where that is asked for and there is an average
   at::Tensor stored(const std::string& key) const;  // an Error where the checkpoint lacks it
   Json reference(const std::string& name, const at::Tensor& tensor);
   // The version of upstream that an imported package said it was of; `known` where there is none.

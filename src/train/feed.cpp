@@ -38,13 +38,17 @@ std::vector<ManifestEntry> find_recordings(const std::string& from, Reporter& re
 
 // Items of which nobody knows what is said.
 template <class Entry, class Silent>
-void leave_out_silent(std::vector<Entry>& entries, const std::string& from, Reporter& reporter, const Silent& silent) {
+void leave_out_silent(std::vector<Entry>& entries, const std::string& from, Reporter& reporter,
+                      const Silent& silent) {
   const size_t all = entries.size(), left_out = std::erase_if(entries, silent);
-  require(left_out < all, "[data] none of the {} items of {} has a text, which this training needs", all, from);
-  if (left_out > 0) reporter.note(fmt::format("{} of {} items in {} have no text and are left out", left_out, all, from));
+  require(left_out < all, "[data] none of the {} items of {} has a text, which this training needs", all,
+          from);
+  if (left_out > 0)
+    reporter.note(fmt::format("{} of {} items in {} have no text and are left out", left_out, all, from));
 }
 
-Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig& config, Reporter& reporter) {
+Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig& config,
+                      Reporter& reporter) {
   Collection result;
   if (entries.empty()) return result;
   double seconds = 0;
@@ -70,13 +74,15 @@ Collection tokens(std::vector<Item> items, const TokenColumns& columns, double s
 }
 
 // Samples of a segment mean nothing to tokens until it is known what they were made from.
-double token_segment_seconds(const RecordingsConfig& data, const TokenColumns& columns, const std::string& folder) {
+double token_segment_seconds(const RecordingsConfig& data, const TokenColumns& columns,
+                             const std::string& folder) {
   if (data.segment_seconds > 0 || data.segment_samples == 0) return data.segment_seconds;
   int64_t highest = 0;
   for (const TokenColumn& column : columns.list) highest = std::max(highest, column.rate_hz);
-  require(highest > 0,
-          "[data.segment_samples] {} does not say what rate its tokens were made at; give data.segment_seconds",
-          folder);
+  require(
+      highest > 0,
+      "[data.segment_samples] {} does not say what rate its tokens were made at; give data.segment_seconds",
+      folder);
   return static_cast<double>(data.segment_samples) / static_cast<double>(highest);
 }
 
@@ -111,7 +117,8 @@ Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request,
   const auto find = [&](const std::string& from) {
     auto entries = find_recordings(from, request.reporter);
     if (options.with_text)
-      leave_out_silent(entries, from, request.reporter, [](const ManifestEntry& entry) { return entry.text.empty(); });
+      leave_out_silent(entries, from, request.reporter,
+                       [](const ManifestEntry& entry) { return entry.text.empty(); });
     return entries;
   };
   auto entries = find(recipe.data_from);
@@ -144,8 +151,8 @@ Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, cons
     parts = split_tokens(read(recipe.data_from), recipe.data.valid_fraction,
                          static_cast<uint64_t>(recipe.data.split_seed));
   } else {
-    require(is_token_folder(recipe.valid_from), "[valid_from] expected a folder of tokens like data_from, got {}",
-            recipe.valid_from);
+    require(is_token_folder(recipe.valid_from),
+            "[valid_from] expected a folder of tokens like data_from, got {}", recipe.valid_from);
     const TokenColumns valid = read_token_columns(recipe.valid_from);
     check(valid, recipe.valid_from);
     for (const TokenColumn& column : columns.list)

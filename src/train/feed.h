@@ -1,6 +1,6 @@
-// Ways of opening data that recipes choose from: any two collections, recordings, folders of tokens, and a frozen
-// model in between. Every rank must see the same data; nothing held out means that validation looks at the
-// training data, and the run says so.
+// Ways of opening data that recipes choose from: any two collections, recordings, folders of tokens, and a
+// frozen model in between. Every rank must see the same data; nothing held out means that validation looks at
+// the training data, and the run says so.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ namespace melete {
 
 // One side of a feed.
 struct Collection {
-  std::shared_ptr<Dataset> items;    // null: nothing
-  std::vector<std::string> names;    // of its items; the same on all ranks
-  std::string description;           // "52 files, 3.2 minutes"
+  std::shared_ptr<Dataset> items;  // null: nothing
+  std::vector<std::string> names;  // of its items; the same on all ranks
+  std::string description;         // "52 files, 3.2 minutes"
 };
 
 Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection training, Collection validation,
@@ -29,10 +29,11 @@ struct FeedOptions {
 };
 
 // The recordings of data_from and valid_from; those that cannot be used are named and counted.
-Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request, const FeedOptions& options = {});
+Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request,
+                     const FeedOptions& options = {});
 
-// The folder of tokens data_from and, where it is given, valid_from. `check` sees the columns of each and throws
-// where they are not what the recipe was made for.
+// The folder of tokens data_from and, where it is given, valid_from. `check` sees the columns of each and
+// throws where they are not what the recipe was made for.
 using CheckColumns = std::function<void(const TokenColumns& columns, const std::string& folder)>;
 Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request,
                  const FeedOptions& options = {});

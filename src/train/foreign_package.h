@@ -1,5 +1,5 @@
-// What the packages of the Python trainers have in common on their way to a checkpoint of ours: weights, Adam's
-// states, and a tree that can be written again. One importer a kind of model goes on from here.
+// What the packages of the Python trainers have in common on their way to a checkpoint of ours: weights,
+// Adam's states, and a tree that can be written again. One importer a kind of model goes on from here.
 #pragma once
 
 #include <map>
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "io/foreign_weights.h"
 #include "io/base/torch_file.h"
+#include "io/foreign_weights.h"
 #include "run/checkpoint.h"
 #include "train/phase_config.h"
 #include "train/recipe.h"
@@ -22,9 +22,9 @@ struct ImportedCheckpoint {
   std::vector<std::string> notes;  // what a person should know
 };
 
-// What the package holds besides what we keep goes along: meta["foreign"] has its tree, with every tensor named
-// by its place there and by our key, and tensors that we have no use for are at `foreign.<place>`. `export --for
-// training` writes the same package again.
+// What the package holds besides what we keep goes along: meta["foreign"] has its tree, with every tensor
+// named by its place there and by our key, and tensors that we have no use for are at `foreign.<place>`.
+// `export --for training` writes the same package again.
 struct PackageSource {
   std::string from;  // whose: "audiolm-pytorch"
   std::string path;

@@ -19,7 +19,8 @@ void describe(Schema& schema, OptimiserConfig& config) {
               "a tenth of Adam's rate)")
       .one_of({"adam", "lion"});
   schema.option("learning_rate", config.learning_rate, "learning rate after the warm-up").at_least(0);
-  schema.option("weight_decay", config.weight_decay, "above 0: AdamW (or Lion) with this decay; 0: none").at_least(0);
+  schema.option("weight_decay", config.weight_decay, "above 0: AdamW (or Lion) with this decay; 0: none")
+      .at_least(0);
   schema.option("beta1", config.beta1, "memory of the mean gradient").at_least(0).at_most(1);
   schema.option("beta2", config.beta2, "memory of the squared gradient").at_least(0).at_most(1);
   schema.option("eps", config.eps, "added to the denominator of the step").at_least(0);

@@ -1,5 +1,5 @@
-// One thing that can be trained: all its settings in one table, where its batches come from, and how to make its
-// task from them.
+// One thing that can be trained: all its settings in one table, where its batches come from, and how to make
+// its task from them.
 #pragma once
 
 #include <memory>
@@ -76,11 +76,13 @@ class RecordingsRecipe : public Recipe {
   double item_bytes() const override;
 
  protected:
-  void describe_data(Schema& schema) override { schema.section("data", data, "how recordings become batches"); }
+  void describe_data(Schema& schema) override {
+    schema.section("data", data, "how recordings become batches");
+  }
 };
 
-// A size that is 0 in the settings comes from a frozen model; one that is not must agree with it. found = 0: that
-// model is not at hand.
+// A size that is 0 in the settings comes from a frozen model; one that is not must agree with it. found = 0:
+// that model is not at hand.
 void settle_size(int64_t& setting, int64_t found, const char* name, const std::string& of);
 // Whose tokens a run was trained on: filled in at its start, and the same for ever after.
 void settle_identity(std::string& setting, const std::string& found, const char* what);

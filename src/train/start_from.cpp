@@ -15,9 +15,11 @@ namespace {
 constexpr size_t kNamesShown = 8;
 
 std::string some_of(const std::vector<std::string>& names) {
-  const std::vector<std::string> first(names.begin(), names.begin() + static_cast<int64_t>(std::min(names.size(), kNamesShown)));
-  return fmt::format("{}{}", fmt::join(first, ", "),
-                     names.size() > kNamesShown ? fmt::format(" and {} more", names.size() - kNamesShown) : "");
+  const std::vector<std::string> first(
+      names.begin(), names.begin() + static_cast<int64_t>(std::min(names.size(), kNamesShown)));
+  return fmt::format(
+      "{}{}", fmt::join(first, ", "),
+      names.size() > kNamesShown ? fmt::format(" and {} more", names.size() - kNamesShown) : "");
 }
 
 FoundCheckpoint checkpoint_of_step(const std::string& folder, int64_t step) {
@@ -40,8 +42,8 @@ StartWeights open_start(const StartFrom& from) {
 void StartWeights::apply_settings(const Recipe& recipe, Schema& schema) const {
   const auto& meta = found.checkpoint.meta;
   const std::string task = meta.value("task", "");
-  require(recipe.can_start_from(task), "[from] {} is a checkpoint of `{}`, which `{}` cannot start from", found.path,
-          task, recipe.name());
+  require(recipe.can_start_from(task), "[from] {} is a checkpoint of `{}`, which `{}` cannot start from",
+          found.path, task, recipe.name());
   const auto config = meta.find("config");
   if (config != meta.end() && config->contains("model")) schema.apply({{"model", config->at("model")}});
 }
@@ -66,23 +68,29 @@ std::string StartWeights::load(torch::nn::Module& model) const {
       missing.push_back(name);
       continue;
     }
-    require(stored->second.sizes() == tensor.sizes(), "[from] {} is [{}] in {} and [{}] here; leave it out with from_parts",
-            name, fmt::join(stored->second.sizes(), ", "), found.path, fmt::join(tensor.sizes(), ", "));
+    require(stored->second.sizes() == tensor.sizes(),
+            "[from] {} is [{}] in {} and [{}] here; leave it out with from_parts", name,
+            fmt::join(stored->second.sizes(), ", "), found.path, fmt::join(tensor.sizes(), ", "));
     at::Tensor(tensor).copy_(stored->second);
     ++loaded;
   }
   for (const auto& [name, tensor] : found.checkpoint.part("model."))
     if (wanted(name) && own.count(name) == 0) unknown.push_back(name);
-  require(partly || missing.empty(), "[from] {} lacks {} of the model's weights: {}; name the parts to take with "
-          "from_parts, or pass them over with from_partly", found.path, missing.size(), some_of(missing));
-  require(partly || unknown.empty(), "[from] {} has {} weights that the model does not: {}; name the parts to take with "
-          "from_parts, or pass them over with from_partly", found.path, unknown.size(), some_of(unknown));
+  require(partly || missing.empty(),
+          "[from] {} lacks {} of the model's weights: {}; name the parts to take with "
+          "from_parts, or pass them over with from_partly",
+          found.path, missing.size(), some_of(missing));
+  require(partly || unknown.empty(),
+          "[from] {} has {} weights that the model does not: {}; name the parts to take with "
+          "from_parts, or pass them over with from_partly",
+          found.path, unknown.size(), some_of(unknown));
   require(loaded > 0, "[from] none of the weights of {} fit; parts of the model begin with: {}", found.path,
           own.empty() ? "nothing" : own.begin()->first);
-  return fmt::format("starts from {}: {} weights{}", found.path, loaded,
-                     missing.empty() && unknown.empty()
-                         ? ""
-                         : fmt::format(", {} were not there, {} were passed over", missing.size(), unknown.size()));
+  return fmt::format(
+      "starts from {}: {} weights{}", found.path, loaded,
+      missing.empty() && unknown.empty()
+          ? ""
+          : fmt::format(", {} were not there, {} were passed over", missing.size(), unknown.size()));
 }
 
 }  // namespace melete

@@ -1,5 +1,5 @@
-// A new run that begins with the weights of another: `melete train X --from RUN`. The optimiser, the schedule and
-// the step are fresh.
+// A new run that begins with the weights of another: `melete train X --from RUN`. The optimiser, the schedule
+// and the step are fresh.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 namespace melete {
 
 struct StartFrom {
-  std::string path;                // run folder, checkpoint, or what `import` and `export` write; empty: from nothing
-  int64_t step = 0;                // of a run: the checkpoint of that step; 0: the newest
+  std::string path;  // run folder, checkpoint, or what `import` and `export` write; empty: from nothing
+  int64_t step = 0;  // of a run: the checkpoint of that step; 0: the newest
   std::vector<std::string> parts;  // beginnings of names of weights; empty: all
   bool partly = false;             // names that one of the two lacks are passed over
 };

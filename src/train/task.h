@@ -49,7 +49,7 @@ struct Phase {
   std::vector<ParameterGroup> groups;
   OptimiserConfig optimiser;
   ScheduleConfig schedule;
-  double clip_norm = 0;  // 0: no clipping
+  double clip_norm = 0;             // 0: no clipping
   std::vector<std::string> frozen;  // patterns of names ("encoder.*") whose parameters do not move
   // Counted in the norm of every group but not moved. Their gradients are left as the previous phase made
   // them and grow by this phase's: audiolm-pytorch clips its generator by a norm that covers the

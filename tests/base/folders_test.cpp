@@ -1,5 +1,5 @@
-// Who may know whom: a folder includes only from itself and from those before it, a room only from rooms before it,
-// and model files know nothing of files, runs or processes.
+// Who may know whom: a folder includes only from itself and from those before it, a room only from rooms
+// before it, and model files know nothing of files, runs or processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,9 +15,11 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kSources = fs::path(MELETE_SOURCE_DIR) / "src";
-const std::vector<std::string> kOrder = {"core",     "config", "dist",  "io",         "data",    "kernels", "nn",  "losses",
-                                         "run",      "train",  "generate", "roles",    "pretrained", "measure", "systems", "cli"};
-const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts", "voicebox", "musiclm", "muse"};
+const std::vector<std::string> kOrder = {"core",       "config",  "dist",    "io",    "data",     "kernels",
+                                         "nn",         "losses",  "run",     "train", "generate", "roles",
+                                         "pretrained", "measure", "systems", "cli"};
+const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts",
+                                         "voicebox",    "musiclm", "muse"};
 
 size_t place(const std::vector<std::string>& order, const std::string& name) {
   return static_cast<size_t>(std::find(order.begin(), order.end(), name) - order.begin());
@@ -71,10 +73,12 @@ TEST(Folders, RoomsKnowOnlyThoseBeforeThem) {
   for (const File& file : sources()) {
     const std::string room = room_of(file.path);
     if (room.empty()) continue;
-    ASSERT_LT(place(kRooms, room), kRooms.size()) << file.path << " is in a room that this test does not know";
+    ASSERT_LT(place(kRooms, room), kRooms.size())
+        << file.path << " is in a room that this test does not know";
     for (const std::string& include : file.includes) {
       const std::string other = room_of(include);
-      EXPECT_TRUE(other.empty() || place(kRooms, other) <= place(kRooms, room)) << file.path << " includes " << include;
+      EXPECT_TRUE(other.empty() || place(kRooms, other) <= place(kRooms, room))
+          << file.path << " includes " << include;
     }
   }
 }
@@ -91,7 +95,10 @@ TEST(Folders, FloorsDoNotKnowTheSystems) {
 // A model is what a room's task, recipe, generation and files are made around, not the other way round.
 TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
   const std::regex plumbing(
-      "(^|/)(system|task|training|upstream_schedule|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_files|features|data|roles)"
+      "(^|/"
+      ")(system|task|training|upstream_schedule|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|"
+      "recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_"
+      "files|features|data|roles)"
       "[a-z_]*\\.(h|cpp)$");
   const std::vector<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};
   int64_t models = 0;

@@ -199,17 +199,16 @@ void check_layers(const Case& c, Checker& check) {
   expect_only(c.config, {"audio_dim", "text_dim", "dim_latent", "layers", "decoupled_contrastive_learning",
                          "sigmoid_contrastive_loss"});
   ContrastConfig config;
-  config.kind = c.config.value("sigmoid_contrastive_loss", false)           ? "sigmoid"
+  config.kind = c.config.value("sigmoid_contrastive_loss", false)         ? "sigmoid"
                 : c.config.value("decoupled_contrastive_learning", false) ? "decoupled"
-                                                                           : "softmax";
+                                                                          : "softmax";
   const auto size = [&](const char* name) { return c.config.at(name).get<int64_t>(); };
   LayerContrast contrast(config, size("layers"), size("audio_dim"), size("text_dim"), size("dim_latent"));
   const musiclm_pytorch::Place place{"layer_contrast.", "multi_layer_contrastive_learning."};
   musiclm_pytorch::load(*contrast, c.weights, place);
   const at::Tensor audio = c.in("audio_layers").clone().set_requires_grad(true);
   const at::Tensor text = c.in("text_layers").clone().set_requires_grad(true);
-  const at::Tensor loss =
-      contrast->contrast(
+  const at::Tensor loss = contrast->contrast(
       ContrastRows{contrast->left(audio.mean(2)), contrast->right(text.select(2, 0)), {}, {}});
   check.close("loss", loss, c.out("loss"));
   loss.backward();

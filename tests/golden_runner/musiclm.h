@@ -20,7 +20,7 @@ class MulanDraws : public Draws {
   at::Tensor normal(std::string_view what, at::IntArrayRef shape) override;
 
  private:
-  at::Tensor patches_, masks_;       // of patch dropout, of SpecAugment
+  at::Tensor patches_, masks_;  // of patch dropout, of SpecAugment
   int64_t masks_used_ = 0;
   std::deque<at::Tensor> vectors_;  // numbers of vectors, of k-means and of dead codes
 };

@@ -108,7 +108,8 @@ void check_musiclm(const Case& c, Checker& check) {
   if (!tokenizer) tokenizer = std::make_shared<RecordedText>(c.out("texts"));
   MusicLm model;
   model.audiolm = load_audiolm(c);
-  MulanConfig config = musiclm_pytorch::mulan_config(c.config.at("audio"), c.config.at("text"), c.config.at("mulan"));
+  MulanConfig config =
+      musiclm_pytorch::mulan_config(c.config.at("audio"), c.config.at("text"), c.config.at("mulan"));
   // Upstream does not resample what it ranks.
   config.sample_rate_hz = model.audiolm.codec->rate_hz();
   Mulan mulan(config);

@@ -65,8 +65,7 @@ void check_steps(const Case& c, Checker& check, Mulan& mulan, EmbedQuantizer& qu
 
 void check_quantizer(const Case& c, Checker& check) {
   Mulan mulan = load_mulan(c, "mulan.");
-  EmbedQuantizer quantizer(
-      musiclm_pytorch::quantizer_config(c.config.at("quantizer"), mulan->config().dim));
+  EmbedQuantizer quantizer(musiclm_pytorch::quantizer_config(c.config.at("quantizer"), mulan->config().dim));
   musiclm_pytorch::load(*quantizer, c.weights, {}, {"mulan."});
   if (trains(c))
     check_steps(c, check, mulan, quantizer);

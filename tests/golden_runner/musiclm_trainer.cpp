@@ -17,7 +17,8 @@ struct TrainerSettings {
 };
 
 TrainerSettings settings_of(const ordered_json& given) {
-  expect_only_trainer(given, {"num_train_steps", "lr", "grad_accum_every", "betas", "max_grad_norm", "use_lion"});
+  expect_only_trainer(given,
+                      {"num_train_steps", "lr", "grad_accum_every", "betas", "max_grad_norm", "use_lion"});
   TrainerSettings settings;
   settings.optimiser.kind = given.value("use_lion", false) ? "lion" : "adam";
   settings.optimiser.learning_rate = given.value("lr", 3e-4);
@@ -89,16 +90,16 @@ void check_trainer(const Case& c, Checker& check) {
   nudge(nudged);
   const TrainerSettings settings = settings_of(c.config.at("trainer"));
   const TensorMap state = train(c, model, settings, &check), other = train(c, nudged, settings, nullptr);
-  const double farthest = settings.optimiser.learning_rate * c.config["trainer"].at("num_train_steps").get<double>();
+  const double farthest =
+      settings.optimiser.learning_rate * c.config["trainer"].at("num_train_steps").get<double>();
   for (const auto& [name, want] : below(c.io, "out.final.")) {
     const auto found = state.find(name);
     if (found == state.end()) {
       check.fail("nothing here makes " + name);
       continue;
     }
-    const double rounding = softmax_ignores(name)
-                                ? farthest
-                                : (found->second - other.at(name)).abs().max().item<double>();
+    const double rounding =
+        softmax_ignores(name) ? farthest : (found->second - other.at(name)).abs().max().item<double>();
     const double largest = std::max(want.abs().max().item<double>(), 1e-12);
     check.close("final." + name, found->second.reshape(want.sizes()), want,
                 std::max(kOutputTolerance, 3 * rounding / largest));

@@ -59,13 +59,12 @@ at::Tensor until_end(const at::Tensor& tokens, int64_t end) {
   return (ends.cumsum(1) - ends).eq(0);
 }
 
-// Without guidance, as the cases have it. Upstream masks what follows an end only once all rows have ended: until
-// then everything counts (`past_ends`).
+// Without guidance, as the cases have it. Upstream masks what follows an end only once all rows have ended:
+// until then everything counts (`past_ends`).
 at::Tensor log_probability(TextToSemantic& model, const Source& source, Modality target,
                            const at::Tensor& tokens, bool past_ends = false) {
   const at::Tensor logits = expected_logits(model, source, target, tokens, 1);
-  const at::Tensor each =
-      at::log_softmax(logits, -1).gather(2, tokens.clamp_min(0).unsqueeze(2)).squeeze(2);
+  const at::Tensor each = at::log_softmax(logits, -1).gather(2, tokens.clamp_min(0).unsqueeze(2)).squeeze(2);
   if (past_ends) return each.sum(1);
   return (each * until_end(tokens, model->vocabulary(target).end_id())).sum(1);
 }
@@ -109,8 +108,7 @@ void check_beams(const Case& c, Checker& check, Call& given) {
   const at::Tensor found = beam_search(given.spear.model, given.source, given.target, config).tokens;
   check.close("target", found, c.out("target"));
   if (c.has("out.log_prob_of_target"))
-    check.close("log_prob_of_target",
-                log_probability(given.spear.model, given.source, given.target, found),
+    check.close("log_prob_of_target", log_probability(given.spear.model, given.source, given.target, found),
                 c.out("log_prob_of_target"));
   if (!c.has("out.greedy_target")) return;
   SpearDraws draws(c, "rand.");
@@ -150,13 +148,13 @@ void check_plain(const Case& c, Checker& check, Call& given) {
 
 void check_spear_generation(const Case& c, Checker& check) {
   const ordered_json& call = c.json.at("call");
-  expect_only(call, {"source_type", "target_type", "temperature", "filter_logits_fn", "filter_fn_kwargs",
-                     "max_length", "beam_search_decode", "spec_decode", "spec_decode_gamma",
-                     "spec_decode_lenience", "beam_size", "return_source", "return_target_mask",
-                     "cond_scale"});
+  expect_only(call,
+              {"source_type", "target_type", "temperature", "filter_logits_fn", "filter_fn_kwargs",
+               "max_length", "beam_search_decode", "spec_decode", "spec_decode_gamma", "spec_decode_lenience",
+               "beam_size", "return_source", "return_target_mask", "cond_scale"});
   const Direction way = direction(call);
-  Call given{spear_model(c, c.config), {c.in("source"), way.source, given_mask(c, "source_mask")}, way.target,
-             -1};
+  Call given{
+      spear_model(c, c.config), {c.in("source"), way.source, given_mask(c, "source_mask")}, way.target, -1};
   given.end = given.spear.model->vocabulary(way.target).end_id();
   if (c.has("out.source_with_eos"))
     check.close("source_with_eos", given.spear.model->vocabulary(way.source).with_end(given.source.ids),
@@ -192,7 +190,8 @@ void check_dataset_generator(const Case& c, Checker& check) {
   SpearModel spear = spear_model(c, config.at("model"));
   const auto batch_size = config.value("batch_size", int64_t{4});
   const int64_t delimiter = config.value("delimiter_id", int64_t{-1});
-  const auto audio_padding = id_of(config, "audio_pad_id", {}), text_padding = id_of(config, "text_pad_id", 0);
+  const auto audio_padding = id_of(config, "audio_pad_id", {}),
+             text_padding = id_of(config, "text_pad_id", 0);
   const bool beams = config.value("beam", config.value("beam_search_decode", true));
   std::vector<at::Tensor> speech, rows;
   while (c.has(fmt::format("in.{}.semantic_ids", speech.size())))
@@ -219,7 +218,8 @@ void check_dataset_generator(const Case& c, Checker& check) {
     const std::string name = fmt::format("{}.pt", i);
     check.close("row." + name, rows[i], c.out("row." + name));
     const std::string path = c.folder + "/generated/" + name;
-    if (std::filesystem::exists(path)) check.close(name, read_torch_tensors(path).begin()->second, c.out("row." + name));
+    if (std::filesystem::exists(path))
+      check.close(name, read_torch_tensors(path).begin()->second, c.out("row." + name));
     if (!c.json.contains("read_back")) continue;
     const auto [first, second] = split_pair_row(rows[i], delimiter);
     const auto& wanted = c.json["read_back"].at(name);
@@ -228,9 +228,8 @@ void check_dataset_generator(const Case& c, Checker& check) {
   }
 }
 
-const bool registered =
-    register_case("spear-tts", "TextToSemantic", check_model) &&
-    register_case("spear-tts", "SemanticToTextDatasetGenerator", check_dataset_generator);
+const bool registered = register_case("spear-tts", "TextToSemantic", check_model) &&
+                        register_case("spear-tts", "SemanticToTextDatasetGenerator", check_dataset_generator);
 
 }  // namespace
 

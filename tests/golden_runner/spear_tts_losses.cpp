@@ -112,11 +112,11 @@ void check_subset_mask(const Case& c, Checker& check) {
   for (int64_t i = 0; i < count; ++i) {
     const std::string prefix = std::to_string(i) + ".";
     SpearDraws draws(c, "rand." + prefix);
-    const double at_least =
-        c.has("in." + prefix + "min_mask") ? c.in(prefix + "min_mask").item<double>() : 0;
-    check.close(prefix + "subset_mask",
-                random_subset(c.in(prefix + "mask"), c.in(prefix + "prob").item<double>(), draws, true, at_least),
-                c.out(prefix + "subset_mask"));
+    const double at_least = c.has("in." + prefix + "min_mask") ? c.in(prefix + "min_mask").item<double>() : 0;
+    check.close(
+        prefix + "subset_mask",
+        random_subset(c.in(prefix + "mask"), c.in(prefix + "prob").item<double>(), draws, true, at_least),
+        c.out(prefix + "subset_mask"));
   }
 }
 

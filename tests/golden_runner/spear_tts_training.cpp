@@ -88,8 +88,8 @@ void Replay::run() {
   OptimiserConfig settings;
   settings.learning_rate = learning_rate;
   settings.weight_decay = given_.value("wd", 0.0);
-  const NamedTensors trained = trained_parameters(
-      *spear_.model, direction_, given_.value("freeze_encoder_layers_below", kFrozenLayers));
+  const NamedTensors trained = trained_parameters(*spear_.model, direction_,
+                                                  given_.value("freeze_encoder_layers_below", kFrozenLayers));
   std::vector<at::Tensor> wanted;
   for (const auto& [name, tensor] : trained) wanted.push_back(tensor);
   const GradientScope only_trained(*spear_.model, wanted);
@@ -101,7 +101,8 @@ void Replay::run() {
     const double norm = optimiser.gradient_norm().item<double>();
     const std::string prefix = fmt::format("s{}.", step);
     if (case_.has("out." + prefix + "grad_norm_before_clip"))
-      check_.close(prefix + "grad_norm_before_clip", scalar(norm), case_.out(prefix + "grad_norm_before_clip"));
+      check_.close(prefix + "grad_norm_before_clip", scalar(norm),
+                   case_.out(prefix + "grad_norm_before_clip"));
     const double rate = rates.rate(step);
     if (case_.has("out." + prefix + "lr")) {
       const at::Tensor used = case_.out(prefix + "lr");

@@ -33,7 +33,8 @@ std::vector<int> bytes_in_order() {
 
 std::string shown(int byte, int others_before) {
   std::string text;
-  append_utf8(text, stands_for_itself(byte) ? static_cast<char32_t>(byte) : static_cast<char32_t>(0x100 + others_before));
+  append_utf8(text, stands_for_itself(byte) ? static_cast<char32_t>(byte)
+                                            : static_cast<char32_t>(0x100 + others_before));
   return text;
 }
 
@@ -42,8 +43,7 @@ uint64_t pair_key(int64_t first, int64_t second) {
 }
 
 std::u32string clean(std::string_view text) {
-  const std::u32string plain =
-      unescape_html(unescape_html(repair_text(code_points(text))));
+  const std::u32string plain = unescape_html(unescape_html(repair_text(code_points(text))));
   std::u32string result;
   for (const char32_t c : plain) {
     if (!is_space(c))
@@ -71,7 +71,8 @@ size_t word_at(std::u32string_view rest) {
   if (is_number(rest[0])) return 1;
   const bool letters = is_letter(rest[0]);
   size_t end = 1;
-  while (end < rest.size() && !is_space(rest[end]) && !is_number(rest[end]) && is_letter(rest[end]) == letters)
+  while (end < rest.size() && !is_space(rest[end]) && !is_number(rest[end]) &&
+         is_letter(rest[end]) == letters)
     ++end;
   return end;
 }
@@ -93,7 +94,8 @@ ClipBpe::ClipBpe(std::string_view merges, const std::string& where) : byte_ids_(
     }
   }
   const size_t header = merges.find('\n');
-  require(header != std::string_view::npos, "[{}] expected a list of merges, one a line, got one line", where);
+  require(header != std::string_view::npos, "[{}] expected a list of merges, one a line, got one line",
+          where);
   merges.remove_prefix(header + 1);
   for (size_t line = 0; line < kMerges && !merges.empty(); ++line) {
     const size_t end = std::min(merges.find('\n'), merges.size());
@@ -111,7 +113,8 @@ ClipBpe::ClipBpe(std::string_view merges, const std::string& where) : byte_ids_(
     // What an earlier merge made, too, keeps its first id.
     const auto made = ids.emplace(first + second, static_cast<int64_t>(pieces_.size())).first->second;
     merges_.emplace(pair_key(left->second, right->second), Merge{static_cast<int64_t>(line), made});
-    pieces_.push_back(pieces_[static_cast<size_t>(left->second)] + pieces_[static_cast<size_t>(right->second)]);
+    pieces_.push_back(pieces_[static_cast<size_t>(left->second)] +
+                      pieces_[static_cast<size_t>(right->second)]);
     ends_word_.push_back(ends_word_[static_cast<size_t>(right->second)]);
   }
 }

@@ -17,7 +17,8 @@ constexpr char32_t kBroken = 0xFFFD;
 int byte_of(char32_t point) {
   static const auto table = [] {
     std::unordered_map<char32_t, int> made;
-    for (int byte = 0x80; byte < 0xA0; ++byte) made[from_windows_1252(static_cast<unsigned char>(byte))] = byte;
+    for (int byte = 0x80; byte < 0xA0; ++byte)
+      made[from_windows_1252(static_cast<unsigned char>(byte))] = byte;
     return made;
   }();
   if (point < 0x100) return static_cast<int>(point);
@@ -74,14 +75,16 @@ bool is_one_of(char32_t c, std::u32string_view marks) {
 // What people put after a letter with an accent: quotes, dashes, dots, trade marks; prices after capitals.
 constexpr std::u32string_view kPrices = U"\u00A2\u00A3\u00A5\u20AC";
 constexpr std::u32string_view kUsual =
-    U"\u00A0\u00AD\u00B7\u00B4\u2013\u2014\u2026\u2018\u2019\u201C\u201D\u201A\u201E\u2022\u2039\u203A\u00AB\u00BB\u00AE"
+    U"\u00A0\u00AD\u00B7\u00B4\u2013\u2014\u2026\u2018\u2019\u201C\u201D\u201A\u201E\u2022\u2039\u203A\u00AB"
+    U"\u00BB\u00AE"
     U"\u2122\u00A9\u00B0\u00A1\u00BF";
 
 // Whether nobody would write these characters in a row.
 bool looks_misread(std::u32string_view text, size_t i, const Misread& here) {
   bool usual = true;
   for (size_t k = 1; k < here.length; ++k)
-    usual = usual && (is_one_of(text[i + k], kUsual) || (here.length == 2 && is_one_of(text[i + k], kPrices)));
+    usual =
+        usual && (is_one_of(text[i + k], kUsual) || (here.length == 2 && is_one_of(text[i + k], kPrices)));
   if (!usual || here.length > 3) return true;
   // Letters that are little else than the first half of something; but an apostrophe or dots may follow any.
   return is_one_of(text[i], U"\u00C2\u00C3\u00CE\u00D0") && !is_one_of(text[i + 1], U"\u2019\u2026");
@@ -156,10 +159,10 @@ std::u32string windows_controls(std::u32string_view text) {
 
 std::u32string split_ligatures(std::u32string_view text) {
   static const std::unordered_map<char32_t, std::u32string_view> table = {
-      {0x132, U"IJ"},  {0x133, U"ij"},  {0x149, U"\u02BCn"}, {0x1F1, U"DZ"},  {0x1F2, U"Dz"},
-      {0x1F3, U"dz"},  {0x1C4, U"D\u017D"}, {0x1C5, U"D\u017E"}, {0x1C6, U"d\u017E"}, {0x1C7, U"LJ"},
-      {0x1C8, U"Lj"},  {0x1C9, U"lj"},  {0x1CA, U"NJ"},  {0x1CB, U"Nj"},  {0x1CC, U"nj"},
-      {0xFB00, U"ff"}, {0xFB01, U"fi"}, {0xFB02, U"fl"}, {0xFB03, U"ffi"}, {0xFB04, U"ffl"},
+      {0x132, U"IJ"},       {0x133, U"ij"},      {0x149, U"\u02BCn"}, {0x1F1, U"DZ"},      {0x1F2, U"Dz"},
+      {0x1F3, U"dz"},       {0x1C4, U"D\u017D"}, {0x1C5, U"D\u017E"}, {0x1C6, U"d\u017E"}, {0x1C7, U"LJ"},
+      {0x1C8, U"Lj"},       {0x1C9, U"lj"},      {0x1CA, U"NJ"},      {0x1CB, U"Nj"},      {0x1CC, U"nj"},
+      {0xFB00, U"ff"},      {0xFB01, U"fi"},     {0xFB02, U"fl"},     {0xFB03, U"ffi"},    {0xFB04, U"ffl"},
       {0xFB05, U"\u017Ft"}, {0xFB06, U"st"}};
   std::u32string result;
   for (const char32_t c : text) {

@@ -135,10 +135,10 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
     const int64_t fine_quantizers = model.fine->config().fine_quantizers;
     const at::Tensor fine_prompt =
         prompt_codes.defined() ? prompt_codes.narrow(2, coarse_quantizers, fine_quantizers) : at::Tensor();
-    const at::Tensor fine =
-        generate_fine(model.fine, result.coarse, fine_prompt,
-                      stage_request("fine", request.fine,
-                                    condition_for(model, request, *model.fine, request.fine_features, false)));
+    const at::Tensor fine = generate_fine(
+        model.fine, result.coarse, fine_prompt,
+        stage_request("fine", request.fine,
+                      condition_for(model, request, *model.fine, request.fine_features, false)));
     result.acoustic = at::cat({result.coarse, fine}, 2);
   }
   for (int64_t row = 0; row < request.batch; ++row) {

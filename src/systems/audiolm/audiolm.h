@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "systems/audiolm/stages.h"
 #include "roles/codec.h"
 #include "roles/semantic_tokenizer.h"
 #include "roles/text_encoder.h"
+#include "systems/audiolm/stages.h"
 
 namespace melete {
 
@@ -43,9 +43,9 @@ struct AudioLmRequest {
   at::Tensor text_features;        // [batch, length, dim] instead of texts
   // The same for stages that each have their own, as MusicLM's; where one is given it goes before the above.
   at::Tensor semantic_features, coarse_features, fine_features;
-  double seconds = 5;              // of new sound
-  int64_t semantic_length = 0;     // tokens in all instead of seconds, and
-  int64_t coarse_frames = 0;       // new frames instead of seconds
+  double seconds = 5;           // of new sound
+  int64_t semantic_length = 0;  // tokens in all instead of seconds, and
+  int64_t coarse_frames = 0;    // new frames instead of seconds
   SamplingConfig semantic, coarse, fine;
   uint64_t seed = 0;
   Draws* draws = nullptr;  // instead of the seed, for tests

@@ -3,9 +3,9 @@
 #include <torch/utils.h>
 
 #include "core/base/error.h"
-#include "systems/audiolm/stages.h"
 #include "kernels/weight_storage.h"
 #include "measure/noise_batches.h"
+#include "systems/audiolm/stages.h"
 #include "systems/audiolm/system.h"
 #include "systems/audiolm/task.h"
 #include "train/trainer.h"
@@ -178,7 +178,9 @@ class StageBenchmark final : public Benchmark {
   std::vector<std::string> precisions() const override {
     return what_ == "generate" ? weight_precisions() : Benchmark::precisions();
   }
-  void run(Bench& bench, const std::string& precision) override { bench_stage(bench, what_, config_, precision); }
+  void run(Bench& bench, const std::string& precision) override {
+    bench_stage(bench, what_, config_, precision);
+  }
 
  private:
   std::string what_;

@@ -3,8 +3,8 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
-#include "train/exporter.h"
 #include "systems/audiolm/foreign_files.h"
+#include "train/exporter.h"
 
 namespace melete {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "systems/soundstream/foreign_files.h"
 #include "io/foreign_weights.h"
+#include "systems/soundstream/foreign_files.h"
 
 namespace melete::audiolm_pytorch {
 

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "systems/soundstream/foreign_names.h"
 #include "systems/audiolm/coarse_transformer.h"
 #include "systems/audiolm/fine_transformer.h"
 #include "systems/audiolm/semantic_transformer.h"
+#include "systems/soundstream/foreign_names.h"
 
 namespace melete::audiolm_pytorch {
 

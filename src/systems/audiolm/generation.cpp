@@ -31,7 +31,8 @@ struct SamplingOfAll {
   SamplingConfig all, semantic, coarse, fine;
 
   void spread(const std::function<bool(const std::string&)>& given) {
-    const std::pair<const char*, SamplingConfig*> stages[] = {{"sampling.semantic.", &semantic}, {"sampling.coarse.", &coarse}, {"sampling.fine.", &fine}};
+    const std::pair<const char*, SamplingConfig*> stages[] = {
+        {"sampling.semantic.", &semantic}, {"sampling.coarse.", &coarse}, {"sampling.fine.", &fine}};
     for (const auto& [prefix, stage] : stages) {
       const auto take = [&](const char* name, auto SamplingConfig::*field) {
         if (given(name) && !given(std::string(prefix) + name)) stage->*field = all.*field;
@@ -52,7 +53,8 @@ void describe_sampling(Schema& s, SamplingOfAll& c) {
 }
 
 void say_wave(const GenerationRun& run, const std::string& path, const at::Tensor& wave, int64_t rate_hz) {
-  if (wave.numel() == 0) return run.say(fmt::format("{}: the model ended at once; nothing was written", path));
+  if (wave.numel() == 0)
+    return run.say(fmt::format("{}: the model ended at once; nothing was written", path));
   write_wave(path, wave, rate_hz);
   run.say(fmt::format("{}  {:.2f} s at {} Hz", path,
                       static_cast<double>(wave.numel()) / static_cast<double>(rate_hz), rate_hz));
@@ -76,7 +78,8 @@ class AudioLmGeneration final : public Generation {
     s.option("batch", request_.batch, "how many different ones").at_least(1);
     s.option("until_end", request_.may_end,
              "stop where a model says the sound ends: for models trained on whole recordings");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     s.option("precision", precision_, "of the weights; bf16 and int8: faster, a little less exact")
         .one_of(weight_precisions());
@@ -97,7 +100,8 @@ class AudioLmGeneration final : public Generation {
     AudioLmRequest request = request_;
     request.weights = weight_storage(precision_);
     if (!prompt_.path.empty()) {
-      request.prompt_rate_hz = probe_audio(prompt_.path).rate_hz;  // tokenizer and codec take their own from it
+      request.prompt_rate_hz =
+          probe_audio(prompt_.path).rate_hz;  // tokenizer and codec take their own from it
       request.prompt = prompt_.read(request.prompt_rate_hz);
     }
     if (!text_.empty()) request.texts = {text_};
@@ -120,20 +124,23 @@ class AudioLmGeneration final : public Generation {
   SamplingOfAll sampling_;
 };
 
-// What the stages have in common when they are asked one by one: the run, and the models that it was trained with.
+// What the stages have in common when they are asked one by one: the run, and the models that it was trained
+// with.
 class StageGeneration : public Generation {
  public:
   explicit StageGeneration(std::string stage) : stage_(std::move(stage)) {}
 
   void describe(Schema& s) override {
     s.option("from", from_, "run or checkpoint of the stage");
-    if (stage_ != "fine") s.option("tokenizer", tokenizer_, "semantic tokenizer; default: the one it was trained with");
+    if (stage_ != "fine")
+      s.option("tokenizer", tokenizer_, "semantic tokenizer; default: the one it was trained with");
     if (stage_ != "semantic") s.option("codec", codec_, "codec; default: the one it was trained with");
     describe_prompt(s, prompt_);
     if (stage_ != "fine") s.option("seconds", seconds_, "how much is new").at_least(0.01).unit("s");
     s.option("text", text_, "what to make, for models that are conditioned on text");
     s.option("text_encoder", text_encoder_, "text encoder; default: the one it was trained with");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     melete::describe(s, sampling_);
   }
@@ -179,7 +186,8 @@ class StageGeneration : public Generation {
 
   std::unique_ptr<SemanticTokenizer> tokenizer(const FoundCheckpoint& found) const {
     const std::string path = tokenizer_.empty() ? setting_of(found, "semantic_from") : tokenizer_;
-    require(!path.empty(), "[{}] {} does not say where its tokenizer is; give --tokenizer FILE", stage_, found.path);
+    require(!path.empty(), "[{}] {} does not say where its tokenizer is; give --tokenizer FILE", stage_,
+            found.path);
     return open_semantic_tokenizer(path);
   }
   std::unique_ptr<Codec> codec(const FoundCheckpoint& found) const {
@@ -188,12 +196,14 @@ class StageGeneration : public Generation {
     return open_codec(path);
   }
   at::Tensor prompt(int64_t rate_hz) const {
-    if (prompt_.path.empty()) throw UsageError(fmt::format("the {} stage works on a recording; give --prompt FILE", stage_));
+    if (prompt_.path.empty())
+      throw UsageError(fmt::format("the {} stage works on a recording; give --prompt FILE", stage_));
     return prompt_.read(rate_hz).unsqueeze(0);
   }
 
   void semantic(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    SemanticTransformer model = build_stage<SemanticTransformer, SemanticConfig>(found, weights_named(weights_));
+    SemanticTransformer model =
+        build_stage<SemanticTransformer, SemanticConfig>(found, weights_named(weights_));
     condition(model, found, request);
     const auto tokens = tokenizer(found);
     const at::Tensor begin =
@@ -201,19 +211,22 @@ class StageGeneration : public Generation {
     const auto more = static_cast<int64_t>(seconds_ * tokens->tokens_per_second());
     const at::Tensor ids = generate_semantic(model, begin, begin.size(1) + more, request)[0].contiguous();
     AtomicFile file(run.out);
-    file.write(fmt::format("{}\n", fmt::join(ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel(), " ")));
+    file.write(
+        fmt::format("{}\n", fmt::join(ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel(), " ")));
     file.commit();
     run.say(fmt::format("{}  {} semantic tokens", run.out, ids.numel()));
   }
 
-  // What the recording says, in other sound: its semantic tokens, and of its codes only those before the new ones.
+  // What the recording says, in other sound: its semantic tokens, and of its codes only those before the new
+  // ones.
   void coarse(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
     CoarseTransformer model = build_stage<CoarseTransformer, CoarseConfig>(found, weights_named(weights_));
     condition(model, found, request);
     const auto tokens = tokenizer(found);
     const auto sound = codec(found);
     const auto frames = static_cast<int64_t>(seconds_ * sound->frames_per_second());
-    const at::Tensor made = generate_coarse(model, tokens->tokenize(prompt(tokens->rate_hz())), {}, frames, request);
+    const at::Tensor made =
+        generate_coarse(model, tokens->tokenize(prompt(tokens->rate_hz())), {}, frames, request);
     say_wave(run, run.out, sound->decode(made)[0], sound->rate_hz());
   }
 

@@ -3,8 +3,8 @@
 
 #include "core/base/error.h"
 #include "systems/audiolm/foreign_files.h"
-#include "train/foreign_package.h"
 #include "systems/audiolm/task.h"
+#include "train/foreign_package.h"
 
 namespace melete {
 

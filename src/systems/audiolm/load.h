@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "config/schema.h"
-#include "systems/audiolm/audiolm.h"
 #include "run/load_weights.h"
+#include "systems/audiolm/audiolm.h"
 
 namespace melete {
 

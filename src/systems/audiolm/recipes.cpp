@@ -43,7 +43,8 @@ class StageRecipe : public RecordingsRecipe {
   }
 
   void settle() override {
-    if (needs_semantic_ && !semantic_from_.empty()) tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
+    if (needs_semantic_ && !semantic_from_.empty())
+      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
     if (needs_codec_ && !codec_from_.empty()) tokenizers_.codec = open_codec(codec_from_);
     if (!text_from_.empty()) tokenizers_.text = open_text_encoder(text_from_);
     TokenColumns columns = tokenizers_.columns();
@@ -89,10 +90,12 @@ class StageRecipe : public RecordingsRecipe {
   Feed open(const OpenRequest& request) override {
     if (!is_token_folder(data_from)) {
       const Tokenizers tokenizers = tokenizers_;
-      return mapped(open_recordings(*this, request), [tokenizers](Batch& batch) { tokenizers.add_columns(batch); });
+      return mapped(open_recordings(*this, request),
+                    [tokenizers](Batch& batch) { tokenizers.add_columns(batch); });
     }
     Feed feed = open_tokens(
-        *this, [this](const TokenColumns& columns, const std::string& folder) { check_columns(columns, folder); },
+        *this,
+        [this](const TokenColumns& columns, const std::string& folder) { check_columns(columns, folder); },
         request);
     if (!tokenizers_.text) return feed;
     const Tokenizers text{nullptr, nullptr, tokenizers_.text};
@@ -110,10 +113,11 @@ class StageRecipe : public RecordingsRecipe {
     const TokenSizes& sizes = sizes_;
     Batch batch;
     if (needs_semantic_)
-      batch.set("semantic", at::randint(sizes.semantic_tokens, {items, places(rate_of("semantic"))}, at::kLong));
+      batch.set("semantic",
+                at::randint(sizes.semantic_tokens, {items, places(rate_of("semantic"))}, at::kLong));
     if (needs_codec_)
-      batch.set("acoustic", at::randint(sizes.codebook_size, {items, places(rate_of("acoustic")), sizes.quantizers},
-                                        at::kLong));
+      batch.set("acoustic", at::randint(sizes.codebook_size,
+                                        {items, places(rate_of("acoustic")), sizes.quantizers}, at::kLong));
     if (stage_config().conditioned() && !stage_config().text.enabled())
       batch.set("text_features", at::randn({items, 8, stage_config().text_dim}));
     batch.set_words("text", std::vector<std::string>(static_cast<size_t>(items), "a few words"));
@@ -151,7 +155,8 @@ class StageRecipe : public RecordingsRecipe {
       const TokenColumn* found = columns.find(mine.name);
       if (mine.name == "text_features" && found == nullptr) continue;  // made on the way
       require(found != nullptr && found->identity == mine.identity,
-              "[data] the {} tokens of {} were made by {}, and the model that was given is {}; its tokens would mean "
+              "[data] the {} tokens of {} were made by {}, and the model that was given is {}; its tokens "
+              "would mean "
               "something else",
               mine.name, folder, found ? found->identity : "nobody", mine.identity);
     }

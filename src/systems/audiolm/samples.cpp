@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include "data/batch.h"
-#include "systems/audiolm/stages.h"
 #include "run/sample_writer.h"
+#include "systems/audiolm/stages.h"
 
 namespace melete {
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "systems/audiolm/task.h"
 #include "roles/tokenizers.h"
+#include "systems/audiolm/task.h"
 
 namespace melete {
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <optional>
 
-#include "systems/audiolm/stage_request.h"
 #include "nn/transformer_step.h"
+#include "systems/audiolm/stage_request.h"
 
 namespace melete {
 

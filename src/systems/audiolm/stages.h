@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include "systems/audiolm/stage_request.h"
 #include "systems/audiolm/coarse_transformer.h"
 #include "systems/audiolm/fine_transformer.h"
 #include "systems/audiolm/semantic_transformer.h"
+#include "systems/audiolm/stage_request.h"
 
 namespace melete {
 

@@ -5,7 +5,8 @@ namespace melete {
 System audiolm_system() {
   System system{"audiolm", "audio language model: sound from nothing, from a prompt or from text"};
   system.trains = {
-      {"semantic", "AudioLM's first stage: what is played or said", make_semantic_recipe, make_stage_exporter},
+      {"semantic", "AudioLM's first stage: what is played or said", make_semantic_recipe,
+       make_stage_exporter},
       {"coarse", "AudioLM's second stage: how it sounds", make_coarse_recipe, make_stage_exporter},
       {"fine", "AudioLM's third stage: the details", make_fine_recipe, make_stage_exporter},
   };

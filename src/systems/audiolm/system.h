@@ -1,4 +1,5 @@
-// AudioLM: semantic, coarse and fine transformers over tokens; sound from nothing, from a prompt or from text.
+// AudioLM: semantic, coarse and fine transformers over tokens; sound from nothing, from a prompt or from
+// text.
 #pragma once
 
 #include <memory>

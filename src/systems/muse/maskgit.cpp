@@ -47,7 +47,8 @@ MaskedTokens MaskGitImpl::mask(const at::Tensor& tokens, Draws& draws) const {
   const at::Tensor time = draws.uniform("mask_time", {batch}).to(tokens.device());
   const at::Tensor count =
       (static_cast<double>(positions) * mask_share(config_.schedule, time)).round().clamp_min(1);
-  const at::Tensor order = draws.uniform("mask_order", {batch, positions}).to(tokens.device()).argsort(-1, false);
+  const at::Tensor order =
+      draws.uniform("mask_order", {batch, positions}).to(tokens.device()).argsort(-1, false);
   const at::Tensor asked = order < count.unsqueeze(1);
 
   MaskedTokens masked;

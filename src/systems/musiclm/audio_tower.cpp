@@ -46,8 +46,7 @@ AudioTowerImpl::AudioTowerImpl(const AudioTowerConfig& config) : config_(config)
   patch_norm = register_module("patch_norm", Norm(patch));
   patch_projection = register_module("patch_projection", linear(patch, dim, true));
   token_norm = register_module("token_norm", Norm(dim));
-  position_bias =
-      register_module("position_bias", BiasNetwork(2, dim / 4, config.transformer.heads, 2));
+  position_bias = register_module("position_bias", BiasNetwork(2, dim / 4, config.transformer.heads, 2));
   transformer = register_module("transformer", TowerTransformer(config.transformer));
   norm = register_module("norm", Norm(dim, false));
 }

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kStretchBins = 201;  // of a stretch that upstream makes for another spectrogram, and never uses
+constexpr int64_t kStretchBins =
+    201;  // of a stretch that upstream makes for another spectrogram, and never uses
 
 void apply(const Json& arguments, const ArgumentSetters& setters, const char* what) {
   apply_arguments(arguments, setters, "musiclm-pytorch", what);
@@ -49,10 +50,14 @@ const std::vector<Rule>& rules() {
       rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.norm\.weight$)",
            "$1.transformer.layers.$2.0.norm.learned_gamma"),
       rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.query\.)", "$1.transformer.layers.$2.0.to_q."),
-      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.key_value\.)", "$1.transformer.layers.$2.0.to_kv."),
-      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.output\.)", "$1.transformer.layers.$2.0.to_out.0."),
-      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.query_scale$)", "$1.transformer.layers.$2.0.q_scale"),
-      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.key_scale$)", "$1.transformer.layers.$2.0.k_scale"),
+      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.key_value\.)",
+           "$1.transformer.layers.$2.0.to_kv."),
+      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.output\.)",
+           "$1.transformer.layers.$2.0.to_out.0."),
+      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.query_scale$)",
+           "$1.transformer.layers.$2.0.q_scale"),
+      rule(R"(^(audio|text)\.transformer\.attention\.(\d+)\.key_scale$)",
+           "$1.transformer.layers.$2.0.k_scale"),
       rule(R"(^(audio|text)\.transformer\.feed_forward\.(\d+)\.norm\.weight$)",
            "$1.transformer.layers.$2.1.0.learned_gamma"),
       rule(R"(^(audio|text)\.transformer\.feed_forward\.(\d+)\.input\.)", "$1.transformer.layers.$2.1.1."),
@@ -70,15 +75,19 @@ const std::vector<Rule>& rules() {
       rule(R"(^(audio|text)_head\.)", "$1_to_latents."),
       rule(R"(^contrast\.log_scale$)", "contrast.temperatures"),
       rule(R"(^contrast\.bias$)", "contrast.bias"),
-      rule(R"(^layer_contrast\.contrast\.log_scale$)", "multi_layer_contrastive_learning.contrast.temperatures"),
+      rule(R"(^layer_contrast\.contrast\.log_scale$)",
+           "multi_layer_contrastive_learning.contrast.temperatures"),
       rule(R"(^layer_contrast\.contrast\.bias$)", "multi_layer_contrastive_learning.contrast.bias"),
       rule(R"(^layer_contrast\.left\.gain$)", "multi_layer_contrastive_learning.audio_gamma"),
       rule(R"(^layer_contrast\.left\.)", "multi_layer_contrastive_learning.audio_latent_"),
       rule(R"(^layer_contrast\.right\.gain$)", "multi_layer_contrastive_learning.text_gamma"),
       rule(R"(^layer_contrast\.right\.)", "multi_layer_contrastive_learning.text_latent_"),
-      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.initialised$)", "rq.layers.$1._codebook.initted"),
-      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.counts$)", "rq.layers.$1._codebook.cluster_size"),
-      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.embedding_sum$)", "rq.layers.$1._codebook.embed_avg"),
+      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.initialised$)",
+           "rq.layers.$1._codebook.initted"),
+      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.counts$)",
+           "rq.layers.$1._codebook.cluster_size"),
+      rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.embedding_sum$)",
+           "rq.layers.$1._codebook.embed_avg"),
       rule(R"(^quantizer\.groups\.0\.stages\.(\d+)\.codebook\.embedding$)", "rq.layers.$1._codebook.embed"),
       rule(R"(^(.+)_table$)", "cond_embeddings.$1"),
   };
@@ -99,8 +108,8 @@ AudioTowerConfig audio_config(const Json& arguments) {
   bool spectrograms = false, time_first = true;
   auto setters = transformer_setters(config.transformer);
   setters["patch_size"] = [&](const Json& size) {
-    config.patch = size.is_array() ? size.get<std::vector<int64_t>>()
-                                   : std::vector<int64_t>(2, size.get<int64_t>());
+    config.patch =
+        size.is_array() ? size.get<std::vector<int64_t>>() : std::vector<int64_t>(2, size.get<int64_t>());
   };
   setters["accept_spec"] = argument_to(spectrograms);
   setters["accept_spec_time_first"] = argument_to(time_first);
@@ -201,7 +210,8 @@ std::vector<NamedPair> pairs(const torch::nn::Module& module, const Place& place
 }
 
 bool is_derived(const std::string& theirs) {
-  for (const char* end : {"spec.window", "aug.0.phase_advance", "text_layers_indices", "audio_layers_indices"})
+  for (const char* end :
+       {"spec.window", "aug.0.phase_advance", "text_layers_indices", "audio_layers_indices"})
     if (theirs.ends_with(end)) return true;
   return false;
 }
@@ -250,13 +260,41 @@ TensorMap state_dict(const musiclm::Mulan& model) {
 // PyTorch lists a module's own parameters, then its buffers, then its submodules, each in the order of the
 // constructor.
 void sort_as_theirs(std::vector<std::string>& names) {
-  static const std::vector<std::string> order = {
-      "text_layers_indices", "audio_layers_indices", "cls_token", "audio_gamma", "audio_latent_weight",
-      "audio_latent_bias", "text_gamma", "text_latent_weight", "text_latent_bias", "audio", "token_emb",
-      "pos_emb", "to_patch_tokens", "spec", "aug", "transformer", "text", "layers", "q_scale", "k_scale",
-      "norm", "to_q", "to_kv", "to_out", "dynamic_pos_bias_mlp", "text_to_latents", "audio_to_latents",
-      "temperatures", "contrast", "multi_layer_contrastive_learning", "learned_gamma", "weight", "bias",
-      "window", "phase_advance"};
+  static const std::vector<std::string> order = {"text_layers_indices",
+                                                 "audio_layers_indices",
+                                                 "cls_token",
+                                                 "audio_gamma",
+                                                 "audio_latent_weight",
+                                                 "audio_latent_bias",
+                                                 "text_gamma",
+                                                 "text_latent_weight",
+                                                 "text_latent_bias",
+                                                 "audio",
+                                                 "token_emb",
+                                                 "pos_emb",
+                                                 "to_patch_tokens",
+                                                 "spec",
+                                                 "aug",
+                                                 "transformer",
+                                                 "text",
+                                                 "layers",
+                                                 "q_scale",
+                                                 "k_scale",
+                                                 "norm",
+                                                 "to_q",
+                                                 "to_kv",
+                                                 "to_out",
+                                                 "dynamic_pos_bias_mlp",
+                                                 "text_to_latents",
+                                                 "audio_to_latents",
+                                                 "temperatures",
+                                                 "contrast",
+                                                 "multi_layer_contrastive_learning",
+                                                 "learned_gamma",
+                                                 "weight",
+                                                 "bias",
+                                                 "window",
+                                                 "phase_advance"};
   const auto key = [](const std::string& name) {
     std::vector<int64_t> result;
     for (size_t at = 0; at <= name.size();) {

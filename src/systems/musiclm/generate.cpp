@@ -66,7 +66,8 @@ at::Tensor target(const MusicLm& model, const MusicRequest& request) {
 
 at::Tensor scores(const JointEmbedding& embedding, const std::vector<at::Tensor>& waves, int64_t rate_hz,
                   const at::Tensor& target) {
-  const int64_t shortest = (embedding.shortest_samples() * rate_hz + embedding.rate_hz() - 1) / embedding.rate_hz();
+  const int64_t shortest =
+      (embedding.shortest_samples() * rate_hz + embedding.rate_hz() - 1) / embedding.rate_hz();
   std::vector<int64_t> lengths, heard;
   int64_t longest = 0;
   for (size_t i = 0; i < waves.size(); ++i) {

@@ -6,14 +6,14 @@
 #include <memory>
 #include <string>
 
-#include "systems/audiolm/audiolm.h"
 #include "roles/joint_embedding.h"
+#include "systems/audiolm/audiolm.h"
 #include "systems/musiclm/embed_quantizer.h"
 
 namespace melete::musiclm {
 
 struct MusicLm {
-  AudioLm audiolm;  // whose stages are conditioned on the tables of `condition`
+  AudioLm audiolm;                    // whose stages are conditioned on the tables of `condition`
   EmbedQuantizer condition{nullptr};  // one for all stages, or
   std::map<std::string, EmbedQuantizer> conditions;  // one a stage, each trained with its own
   std::shared_ptr<const JointEmbedding> embedding;

@@ -1,4 +1,5 @@
-// `melete generate musiclm`: several pieces from a sentence or in the manner of a recording, and which fits best.
+// `melete generate musiclm`: several pieces from a sentence or in the manner of a recording, and which fits
+// best.
 #include <fmt/format.h>
 
 #include "config/schema.h"
@@ -26,15 +27,19 @@ class MusicLmGeneration final : public Generation {
     s.option("codec", paths_.codec, "codec; default: the one they were trained with");
     s.option("text", request_.text, "what to play");
     s.option("like", like_, "recording that it shall resemble, instead of the text or averaged with it");
-    s.option("like_share", request_.like_share, "share of that recording where there is a text, too").at_least(0).at_most(1);
+    s.option("like_share", request_.like_share, "share of that recording where there is a text, too")
+        .at_least(0)
+        .at_most(1);
     s.option("prompt", prompt_, "recording to go on from, at any rate");
     s.option("prompt_seconds", prompt_seconds_, "take only this much of it; 0: all").at_least(0).unit("s");
     s.option("seconds", request_.audiolm.seconds, "how much new sound").at_least(0.01).unit("s");
-    s.option("samples", request_.samples, "pieces that are made, of which the joint embedding finds the best").at_least(1);
+    s.option("samples", request_.samples, "pieces that are made, of which the joint embedding finds the best")
+        .at_least(1);
     s.option("keep_all", keep_all_, "write every piece, not only the best");
     s.option("until_end", request_.audiolm.may_end,
              "stop where a model says the sound ends: for models trained on whole recordings");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     melete::describe(s, sampling_);
   }

@@ -30,7 +30,8 @@ std::unique_ptr<JointEmbedding> open_mulan(const FoundCheckpoint& found) {
   load_weights(*model, "", found, Weights::best, "mulan");
   // It hears best what is as long as what it was trained on.
   musiclm::EmbeddingOptions options;
-  if (const double seconds = settings.at("data").value("segment_seconds", 0.0); seconds > 0) options.window_seconds = seconds;
+  if (const double seconds = settings.at("data").value("segment_seconds", 0.0); seconds > 0)
+    options.window_seconds = seconds;
   return std::make_unique<musiclm::MulanEmbedding>(model, make_text_tokenizer(text), options);
 }
 
@@ -59,11 +60,12 @@ FoundCheckpoint open_part(const std::string& path, const std::string& stage) {
 
 void require_trained_with(const FoundCheckpoint& run, const char* setting, const std::string& loaded) {
   const std::string then = setting_of(run, setting);
-  require(then.empty() || then == loaded, "[musiclm] {} was trained with {} {}, the one given is {}", run.path, setting,
-          then, loaded);
+  require(then.empty() || then == loaded, "[musiclm] {} was trained with {} {}, the one given is {}",
+          run.path, setting, then, loaded);
 }
 
-std::string given_or_kept(const std::string& given, const FoundCheckpoint& run, const char* setting, const char* flag) {
+std::string given_or_kept(const std::string& given, const FoundCheckpoint& run, const char* setting,
+                          const char* flag) {
   const std::string path = given.empty() ? setting_of(run, setting) : given;
   require(!path.empty(), "[musiclm] {} does not say where its {} is; give --{}", run.path, flag, flag);
   return path;
@@ -113,18 +115,21 @@ void find_parts(const std::string& folder, MusicLmPaths& paths) {
     const std::string task = task_of(place);
     for (Part& part : parts) {
       if (part.given || std::find(part.tasks.begin(), part.tasks.end(), task) == part.tasks.end()) continue;
-      require(part.path->empty(), "[musiclm] {} has two parts of one kind, {} and {}; say which with --{}", folder,
-              *part.path, place.string(), part.flag);
+      require(part.path->empty(), "[musiclm] {} has two parts of one kind, {} and {}; say which with --{}",
+              folder, *part.path, place.string(), part.flag);
       *part.path = place.string();
     }
   }
 }
 
 MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights) {
-  const FoundCheckpoint semantic = open_part(paths.semantic, "semantic"), coarse = open_part(paths.coarse, "coarse");
+  const FoundCheckpoint semantic = open_part(paths.semantic, "semantic"),
+                        coarse = open_part(paths.coarse, "coarse");
   MusicLm model;
-  model.embedding = open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"));
-  model.audiolm.tokenizer = open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"));
+  model.embedding =
+      open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"));
+  model.audiolm.tokenizer =
+      open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"));
   model.audiolm.codec = open_codec(given_or_kept(paths.codec, coarse, "codec_from", "codec"));
   model.audiolm.semantic = load_stage<SemanticTransformer, SemanticConfig>(semantic, weights);
   model.audiolm.coarse = load_stage<CoarseTransformer, CoarseConfig>(coarse, weights);

@@ -33,7 +33,8 @@ at::Tensor pooled_layers(const TowerOutput& output, const std::vector<int64_t>& 
 
 at::Tensor first_positions(const TowerOutput& output, const std::vector<int64_t>& numbers) {
   std::vector<at::Tensor> first;
-  for (const int64_t number : numbers) first.push_back(output.layers.at(static_cast<size_t>(number)).select(1, 0));
+  for (const int64_t number : numbers)
+    first.push_back(output.layers.at(static_cast<size_t>(number)).select(1, 0));
   return at::stack(first);
 }
 

@@ -52,8 +52,9 @@ struct MulanImpl : torch::nn::Module {
   Latents embed_audio(const AudioInput& input, const AudioPlan* plan = nullptr, Draws* draws = nullptr);
   Latents embed_text(const TextInput& input, Draws* draws = nullptr);
 
-  // In training: what the draws say, whole or (chunk > 0) in chunks of so many rows, of which only the results
-  // are kept, so that large batches need little memory. Both are the same to rounding, without dropout.
+  // In training: what the draws say, whole or (chunk > 0) in chunks of so many rows, of which only the
+  // results are kept, so that large batches need little memory. Both are the same to rounding, without
+  // dropout.
   PairLatents embed_pairs(const AudioInput& audio, const TextInput& text, Draws* draws, int64_t chunk = 0);
 
   // all: latents of all processes, gathered with gradients, this one's rows beginning at first_row; none:

@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "data/text_tokenizer.h"
 #include "io/resample_audio.h"
-#include "nn/frozen.h"
 #include "nn/codebook.h"
+#include "nn/frozen.h"
 
 namespace melete::musiclm {
 
@@ -23,9 +23,11 @@ struct Windows {
 Windows cut(const at::Tensor& audio, const std::vector<int64_t>& lengths, int64_t longest) {
   Windows windows;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    const int64_t length = lengths[i], count = longest > 0 ? std::max<int64_t>(1, (length + longest - 1) / longest) : 1;
+    const int64_t length = lengths[i],
+                  count = longest > 0 ? std::max<int64_t>(1, (length + longest - 1) / longest) : 1;
     for (int64_t k = 0; k < count; ++k) {
-      windows.pieces.push_back(audio[static_cast<int64_t>(i)].slice(0, length * k / count, length * (k + 1) / count));
+      windows.pieces.push_back(
+          audio[static_cast<int64_t>(i)].slice(0, length * k / count, length * (k + 1) / count));
       windows.row.push_back(static_cast<int64_t>(i));
     }
   }
@@ -51,8 +53,11 @@ at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_ra
   std::vector<int64_t> samples(static_cast<size_t>(audio.size(0)), sound.size(1));
   if (lengths.defined())
     for (size_t i = 0; i < samples.size(); ++i)
-      samples[i] = std::min(sound.size(1), (lengths[static_cast<int64_t>(i)].item<int64_t>() * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
-  const auto longest = static_cast<int64_t>(std::llround(options_.window_seconds * static_cast<double>(rate_hz())));
+      samples[i] = std::min(
+          sound.size(1),
+          (lengths[static_cast<int64_t>(i)].item<int64_t>() * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
+  const auto longest =
+      static_cast<int64_t>(std::llround(options_.window_seconds * static_cast<double>(rate_hz())));
   const Windows windows = cut(sound, samples, longest);
   const auto count = static_cast<int64_t>(windows.pieces.size());
   std::vector<int64_t> widths;
@@ -73,8 +78,10 @@ at::Tensor MulanEmbedding::embed_text(const std::vector<std::string>& texts) con
   const FrozenScope frozen;
   const TextInput input = tokenize(*tokenizer_, texts, model_->config().text.window).input;
   const int64_t highest = input.ids.max().item<int64_t>(), vocabulary = model_->config().text.vocabulary;
-  require(highest < vocabulary, "[mulan] the tokenizer gives id {}, the text tower has {}; try the tokenizer "
-          "that it was trained with", highest, vocabulary);
+  require(highest < vocabulary,
+          "[mulan] the tokenizer gives id {}, the text tower has {}; try the tokenizer "
+          "that it was trained with",
+          highest, vocabulary);
   const auto device = model_->contrast->log_scale.device();
   return model_->embed_text({input.ids.to(device), input.mask.to(device)}).values;
 }

@@ -23,8 +23,8 @@ at::Tensor sine_positions(const PatchGrid& grid, int64_t dim, const at::TensorOp
 // Every distinct offset: query band minus key band, query column minus key column. [distinct_offsets, 2]
 at::Tensor offset_table(const PatchGrid& grid, const at::TensorOptions& options);
 
-// by_offset [distinct_offsets, heads], patches [n] int64 -> [n, heads, n]: for every pair of these patches the
-// row of its offset.
+// by_offset [distinct_offsets, heads], patches [n] int64 -> [n, heads, n]: for every pair of these patches
+// the row of its offset.
 at::Tensor gather_offsets(const at::Tensor& by_offset, const at::Tensor& patches, const PatchGrid& grid);
 
 }  // namespace melete::musiclm

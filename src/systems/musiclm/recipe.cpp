@@ -32,12 +32,14 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
   std::string settle_on_paper() override {
-    const bool has_file = !text_config_.sentencepiece.empty() || !text_config_.merges.empty() || !text_config_.pieces.empty();
+    const bool has_file =
+        !text_config_.sentencepiece.empty() || !text_config_.merges.empty() || !text_config_.pieces.empty();
     if (text_config_.tokenizer == "bytes" || has_file) {
       settle();
       return "";
     }
-    // Bytes stand in for the pieces of a file that is not at hand: every id is below any vocabulary of pieces.
+    // Bytes stand in for the pieces of a file that is not at hand: every id is below any vocabulary of
+    // pieces.
     check();
     text_ = std::make_shared<ByteTokenizer>();
     if (model_.text.vocabulary == 0) model_.text.vocabulary = TextTowerConfig().vocabulary;
@@ -53,7 +55,8 @@ class MulanRecipe : public RecordingsRecipe {
     const auto* loader = dynamic_cast<const BatchLoader*>(feed.training.get());
     if (epochs_ > 0 && loader != nullptr) {
       const double batches = epochs_ * static_cast<double>(loader->batches_per_epoch());
-      train.steps = std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
+      train.steps =
+          std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
       feed.description.push_back(fmt::format("{} epochs are {} steps", epochs_, train.steps));
     }
     return feed;
@@ -75,7 +78,8 @@ class MulanRecipe : public RecordingsRecipe {
   void describe_task(Schema& s) override {
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
-    s.option("epochs", epochs_, "train.steps follows from it: so many times through the data; 0: as train.steps says")
+    s.option("epochs", epochs_,
+             "train.steps follows from it: so many times through the data; 0: as train.steps says")
         .at_least(0);
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
@@ -84,11 +88,12 @@ class MulanRecipe : public RecordingsRecipe {
  private:
   void check() {
     require(batch_size >= 2,
-            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as many as "
+            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as "
+            "many as "
             "possible), got {}; task.chunk makes room",
             batch_size);
-    require(model_.audio.input == "wave", "[model.audio.input] training hears recordings: expected wave, got {}",
-            model_.audio.input);
+    require(model_.audio.input == "wave",
+            "[model.audio.input] training hears recordings: expected wave, got {}", model_.audio.input);
     data.rates_hz = {model_.sample_rate_hz};
   }
 

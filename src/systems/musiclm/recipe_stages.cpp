@@ -39,17 +39,18 @@ void settle_sizes_of(CoarseConfig& model, const MusicSizes& sizes) {
 void settle_sizes_of(FineConfig& model, const MusicSizes& sizes) {
   settle_size(model.codebook_size, sizes.codebook_size, "model.codebook_size", "codec");
   require(model.coarse_quantizers < sizes.quantizers,
-          "[model.coarse_quantizers] the codec has {} quantizers, so at most {} can be coarse, got {}", sizes.quantizers,
-          sizes.quantizers - 1, model.coarse_quantizers);
-  settle_size(model.fine_quantizers, sizes.quantizers - model.coarse_quantizers, "model.fine_quantizers", "codec");
+          "[model.coarse_quantizers] the codec has {} quantizers, so at most {} can be coarse, got {}",
+          sizes.quantizers, sizes.quantizers - 1, model.coarse_quantizers);
+  settle_size(model.fine_quantizers, sizes.quantizers - model.coarse_quantizers, "model.fine_quantizers",
+              "codec");
 }
 
 MusicSizes sizes_on_paper(const SemanticConfig& model) {
   return {model.semantic_tokens > 0 ? model.semantic_tokens : 1024, 1024, 12};
 }
 MusicSizes sizes_on_paper(const CoarseConfig& model) {
-  return {model.semantic_tokens > 0 ? model.semantic_tokens : 1024, model.codebook_size > 0 ? model.codebook_size : 1024,
-          std::max<int64_t>(12, model.quantizers)};
+  return {model.semantic_tokens > 0 ? model.semantic_tokens : 1024,
+          model.codebook_size > 0 ? model.codebook_size : 1024, std::max<int64_t>(12, model.quantizers)};
 }
 MusicSizes sizes_on_paper(const FineConfig& model) {
   const int64_t fine = model.fine_quantizers > 0 ? model.fine_quantizers : 12 - model.coarse_quantizers;
@@ -74,8 +75,10 @@ class MusicStageRecipe : public RecordingsRecipe {
 
   void settle() override {
     require(!is_token_folder(data_from),
-            "[data] {} is a folder of tokens, which have no joint embeddings; give the recordings themselves", data_from);
-    require(!condition_from_.empty(), "[condition_from] no joint embedding given; train one with `melete train mulan`");
+            "[data] {} is a folder of tokens, which have no joint embeddings; give the recordings themselves",
+            data_from);
+    require(!condition_from_.empty(),
+            "[condition_from] no joint embedding given; train one with `melete train mulan`");
     require(!needs_semantic_ || !semantic_from_.empty(),
             "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`");
     require(!needs_codec_ || !codec_from_.empty(),
@@ -110,19 +113,21 @@ class MusicStageRecipe : public RecordingsRecipe {
     settle_sizes_of(model_, sizes);
     if (condition_.dim == 0) condition_.dim = 128;
     settle_condition();
-    return fmt::format("{} semantic tokens, {} codebooks of {}, a joint embedding of {}", sizes.semantic_tokens,
-                       sizes.quantizers, sizes.codebook_size, condition_.dim);
+    return fmt::format("{} semantic tokens, {} codebooks of {}, a joint embedding of {}",
+                       sizes.semantic_tokens, sizes.quantizers, sizes.codebook_size, condition_.dim);
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<musiclm::MusicStageTask<StageTaskOf>>(stage_, model_, condition_, task_, schema().json());
+    return std::make_unique<musiclm::MusicStageTask<StageTaskOf>>(stage_, model_, condition_, task_,
+                                                                  schema().json());
   }
 
   Feed open(const OpenRequest& request) override {
     const Tokenizers tokenizers = tokenizers_;
     const std::shared_ptr<const JointEmbedding> joint = joint_;
     const int64_t rate_hz = data.rates_hz.front();
-    const int64_t shortest = (joint->shortest_samples() * rate_hz + joint->rate_hz() - 1) / joint->rate_hz() + 1;
+    const int64_t shortest =
+        (joint->shortest_samples() * rate_hz + joint->rate_hz() - 1) / joint->rate_hz() + 1;
     return mapped(open_recordings(*this, request), [tokenizers, joint, rate_hz, shortest](Batch& batch) {
       tokenizers.add_columns(batch);
       // Sound that is too short to be heard counts with the silence after it.
@@ -137,7 +142,8 @@ class MusicStageRecipe : public RecordingsRecipe {
     const double seconds = data.segment_seconds > 0 ? data.segment_seconds : 4;
     const int64_t places = std::max<int64_t>(2, static_cast<int64_t>(seconds * 50));
     Batch batch;
-    if (needs_semantic_) batch.set("semantic", at::randint(sizes.semantic_tokens, {items, places}, at::kLong));
+    if (needs_semantic_)
+      batch.set("semantic", at::randint(sizes.semantic_tokens, {items, places}, at::kLong));
     if (needs_codec_)
       batch.set("acoustic", at::randint(sizes.codebook_size, {items, places, sizes.quantizers}, at::kLong));
     const at::Tensor joint = at::randn({items, condition_.dim});
@@ -148,7 +154,8 @@ class MusicStageRecipe : public RecordingsRecipe {
  protected:
   void describe_task(Schema& s) override {
     if (needs_semantic_) {
-      s.option("semantic_from", semantic_from_, "semantic tokenizer: what `melete train kmeans` or import wrote");
+      s.option("semantic_from", semantic_from_,
+               "semantic tokenizer: what `melete train kmeans` or import wrote");
       s.option("semantic_identity", semantic_identity_, "whose tokens these are; filled in");
     }
     if (needs_codec_) {
@@ -166,7 +173,8 @@ class MusicStageRecipe : public RecordingsRecipe {
   void settle_condition() {
     StageConfig& stage = model_.stage;
     require(stage.conditioned() && !stage.text.enabled(),
-            "[model.condition] MusicLM's stages are conditioned on the joint embedding alone; set cross or prefix, and "
+            "[model.condition] MusicLM's stages are conditioned on the joint embedding alone; set cross or "
+            "prefix, and "
             "no text encoder");
     condition_.stages = {stage_};
     condition_.stage_dims = {stage.text_dim};
@@ -174,7 +182,8 @@ class MusicStageRecipe : public RecordingsRecipe {
 
   std::string stage_;
   bool needs_semantic_, needs_codec_;
-  std::string semantic_from_, semantic_identity_, codec_from_, codec_identity_, condition_from_, condition_identity_;
+  std::string semantic_from_, semantic_identity_, codec_from_, codec_identity_, condition_from_,
+      condition_identity_;
   Config model_;
   EmbedQuantizerConfig condition_;
   StageTaskConfig task_;
@@ -191,7 +200,8 @@ std::string music_stage_task(const std::string& stage) {
 std::unique_ptr<Recipe> make_music_stage_recipe(const std::string& stage) {
   if (stage == "semantic")
     return std::make_unique<MusicStageRecipe<SemanticTask, SemanticConfig>>(stage, true, false);
-  if (stage == "coarse") return std::make_unique<MusicStageRecipe<CoarseTask, CoarseConfig>>(stage, true, true);
+  if (stage == "coarse")
+    return std::make_unique<MusicStageRecipe<CoarseTask, CoarseConfig>>(stage, true, true);
   require(stage == "fine", "[musiclm] expected a stage semantic, coarse or fine, got {}", stage);
   return std::make_unique<MusicStageRecipe<FineTask, FineConfig>>(stage, false, true);
 }

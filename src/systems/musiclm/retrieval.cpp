@@ -32,7 +32,8 @@ RetrievalFigures retrieval(const at::Tensor& queries, const at::Tensor& candidat
   for (int64_t begin = 0; begin < n; begin += kRowsAtOnce) {
     const int64_t end = std::min(begin + kRowsAtOnce, n);
     const at::Tensor partner = group.slice(0, begin, end).unsqueeze(1).eq(group.unsqueeze(0));
-    parts.push_back(ranks(at::mm(queries.slice(0, begin, end), candidates.t()), partner.to(queries.device())));
+    parts.push_back(
+        ranks(at::mm(queries.slice(0, begin, end), candidates.t()), partner.to(queries.device())));
   }
   const at::Tensor all = std::get<0>(at::cat(parts).sort());
   RetrievalFigures figures;

@@ -26,9 +26,9 @@ void describe(Schema& schema, SpecAugmentConfig& config);
 
 // What is done to each row of a batch, drawn before.
 struct SpecAugmentation {
-  double speed = 1;                              // of the whole batch: frame i shows what was at i * speed
-  at::Tensor first_bin, end_bin;                 // [batch] int64: bins [first, end) are blank
-  at::Tensor first_frame, end_frame;             // [batch] int64, counted after the stretch
+  double speed = 1;                   // of the whole batch: frame i shows what was at i * speed
+  at::Tensor first_bin, end_bin;      // [batch] int64: bins [first, end) are blank
+  at::Tensor first_frame, end_frame;  // [batch] int64, counted after the stretch
   SpecAugmentation rows(int64_t begin, int64_t end) const;
 };
 

@@ -62,8 +62,8 @@ at::Tensor power_spectrogram(const at::Tensor& audio, const at::Tensor& given,
           config.window, config.n_fft);
   const int64_t samples = audio.size(1);
   const bool whole = !given.defined();
-  const at::Tensor lengths = whole ? at::full({audio.size(0)}, samples, audio.options().dtype(at::kLong))
-                                   : given.to(audio.device());
+  const at::Tensor lengths =
+      whole ? at::full({audio.size(0)}, samples, audio.options().dtype(at::kLong)) : given.to(audio.device());
   require(whole || (lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&
                     lengths.max().item<int64_t>() <= samples),
           "[spectrogram] expected {} lengths of at most {} samples", audio.size(0), samples);
@@ -78,8 +78,8 @@ at::Tensor power_spectrogram(const at::Tensor& audio, const at::Tensor& given,
     padded = at::constant_pad_nd(padded, {config.padding, config.padding});
   }
   // A place beyond the end of a row is seen by no frame that counts, but must not hold what was there before.
-  const at::Tensor rows = with_edges(padded, lengths + 2 * config.padding,
-                                     config.centred ? config.n_fft / 2 : 0, config.edges);
+  const at::Tensor rows =
+      with_edges(padded, lengths + 2 * config.padding, config.centred ? config.n_fft / 2 : 0, config.edges);
   const at::Tensor spectrum = stft(rows, {config.n_fft, config.hop_samples(), config.window}, StftEnds::cut);
   at::Tensor power = at::view_as_real(spectrum).square().sum(-1);  // [batch, bins, frames]
   if (config.power != 2) power = config.power == 1 ? power.sqrt() : power.pow(config.power / 2);

@@ -10,9 +10,11 @@ System musiclm_system() {
                                                         {"fine", "MusicLM's third stage: the details"}};
   for (const auto& [name, about] : stages) {
     const std::string stage = name;
-    system.trains.push_back({music_stage_task(stage), about, [stage] { return make_music_stage_recipe(stage); }, {}});
+    system.trains.push_back(
+        {music_stage_task(stage), about, [stage] { return make_music_stage_recipe(stage); }, {}});
   }
-  system.generates = {{"musiclm", "music from a sentence, or in the manner of a recording", make_musiclm_generation}};
+  system.generates = {
+      {"musiclm", "music from a sentence, or in the manner of a recording", make_musiclm_generation}};
   system.joint_embeddings = {{kMulanTask, open_mulan}};
   return system;
 }

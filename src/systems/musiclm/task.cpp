@@ -35,7 +35,8 @@ struct MulanInGroup : MulanImpl, GroupMember {
 at::Tensor as_rows(const PairLatents& pairs) {
   const auto side = [](const Latents& latents) {
     const at::Tensor values = latents.values.unsqueeze(1).to(at::kFloat);
-    return latents.layers.defined() ? at::cat({values, latents.layers.transpose(0, 1).to(at::kFloat)}, 1) : values;
+    return latents.layers.defined() ? at::cat({values, latents.layers.transpose(0, 1).to(at::kFloat)}, 1)
+                                    : values;
   };
   return at::stack({side(pairs.audio), side(pairs.text)}, 1);
 }
@@ -57,7 +58,8 @@ std::string in_template(const std::string& around, const std::string& text) {
 
 void add_figures(NamedTensors& named, const std::string& direction, const RetrievalFigures& figures) {
   for (size_t i = 0; i < kRecallAt.size(); ++i)
-    named.emplace_back(fmt::format("{}_recall_{}", direction, kRecallAt[i]), at::scalar_tensor(figures.recall[i]));
+    named.emplace_back(fmt::format("{}_recall_{}", direction, kRecallAt[i]),
+                       at::scalar_tensor(figures.recall[i]));
   named.emplace_back(direction + "_median_rank", at::scalar_tensor(figures.median_rank));
 }
 
@@ -69,9 +71,11 @@ MulanTaskConfig::MulanTaskConfig() {
 }
 
 void describe(Schema& s, MulanTaskConfig& c) {
-  s.option("chunk", c.chunk, "rows that are run at once, so that large batches need little memory; 0: all").at_least(0);
+  s.option("chunk", c.chunk, "rows that are run at once, so that large batches need little memory; 0: all")
+      .at_least(0);
   s.option("templates", c.templates,
-           "what texts are put into, {} being the text: for tags and names of classes; one is drawn for each item");
+           "what texts are put into, {} being the text: for tags and names of classes; one is drawn for each "
+           "item");
   melete::describe(s, c.phase);
 }
 
@@ -84,8 +88,9 @@ double chance_of_contrast(const std::string& kind, int64_t n) {
   return std::log(count);
 }
 
-MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config, std::shared_ptr<const TextTokenizer> text,
-                     int64_t batch_size, nlohmann::ordered_json whole_config)
+MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
+                     std::shared_ptr<const TextTokenizer> text, int64_t batch_size,
+                     nlohmann::ordered_json whole_config)
     : config_(config),
       text_(std::move(text)),
       whole_config_(std::move(whole_config)),
@@ -93,11 +98,13 @@ MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config, st
       columns_(batch_size) {
   require(text_ != nullptr, "[mulan] the text tower needs a tokenizer");
   for (const std::string& each : config.templates)
-    require(each.find("{}") != std::string::npos, "[task.templates] expected {{}} where the text goes, got `{}`", each);
+    require(each.find("{}") != std::string::npos,
+            "[task.templates] expected {{}} where the text goes, got `{}`", each);
   require(!config.templates.empty(), "[task.templates] expected at least one, got none");
   const SpectrogramConfig& spectrogram = model.audio.spectrogram;
   shortest_samples_ = model_->audio->shortest();
-  while (stretched_frames(spectrogram.frames(shortest_samples_), 1 / model.audio.augment.stretch) < model.audio.patch[1])
+  while (stretched_frames(spectrogram.frames(shortest_samples_), 1 / model.audio.augment.stretch) <
+         model.audio.patch[1])
     ++shortest_samples_;
 }
 
@@ -125,12 +132,15 @@ MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinc
   const at::Tensor& wave = batch["wave"];
   const at::Tensor chosen = at::tensor(rows, at::kLong);
   result.audio.audio = wave.index_select(0, chosen.to(wave.device()));
-  result.audio.lengths = batch.lengths("wave").to(at::kCPU).index_select(0, chosen).clamp_min(shortest_samples_);
+  result.audio.lengths =
+      batch.lengths("wave").to(at::kCPU).index_select(0, chosen).clamp_min(shortest_samples_);
   // A recording shorter than a patch counts with the silence after it.
   if (const int64_t missing = shortest_samples_ - wave.size(1); missing > 0)
     result.audio.audio = at::constant_pad_nd(result.audio.audio, {0, missing});
-  if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>()) result.audio.lengths = at::Tensor();  // all whole
-  const at::Tensor which = draws ? draws->uniform("templates", {static_cast<int64_t>(rows.size())}) : at::Tensor();
+  if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>())
+    result.audio.lengths = at::Tensor();  // all whole
+  const at::Tensor which =
+      draws ? draws->uniform("templates", {static_cast<int64_t>(rows.size())}) : at::Tensor();
   std::vector<std::string> texts;
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string& words = all[static_cast<size_t>(rows[i])];
@@ -171,7 +181,8 @@ Losses MulanTask::losses(const Batch& batch, const StepContext& context) {
   }
   result.named.emplace_back("temperature", model_->contrast->log_scale.detach().neg().exp().mean());
   if (given.cut > 0)
-    result.named.emplace_back("texts_cut", at::scalar_tensor(static_cast<double>(given.cut) / static_cast<double>(rows)));
+    result.named.emplace_back("texts_cut",
+                              at::scalar_tensor(static_cast<double>(given.cut) / static_cast<double>(rows)));
   return result;
 }
 
@@ -198,21 +209,26 @@ Losses MulanTask::validate(const Batch& batch, const StepContext& /*context*/) {
 void MulanTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   const Pairs given = pairs(batch, nullptr, true);
   const PairLatents latents = model_->embed_pairs(given.audio, given.text, nullptr, config_.chunk);
-  const at::Tensor audio = latents.audio.values.to(at::kCPU, at::kDouble), text = latents.text.values.to(at::kCPU, at::kDouble);
+  const at::Tensor audio = latents.audio.values.to(at::kCPU, at::kDouble),
+                   text = latents.text.values.to(at::kCPU, at::kDouble);
   const at::Tensor scores = at::mm(audio, text.t());
   std::string lines;
   if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed)
-    lines += "ALARM: both towers give nearly the same vector for everything; try a lower learning rate, a larger batch\n\n";
+    lines +=
+        "ALARM: both towers give nearly the same vector for everything; try a lower learning rate, a larger "
+        "batch\n\n";
   const int64_t count = given.audio.batch();
   for (int64_t row = 0; row < std::min(kSamplesShown, count); ++row) {
     const auto [best, places] = scores[row].topk(std::min(kTextsShown, count));
-    lines += fmt::format("{:+.3f}  its own: {}\n", scores[row][row].item<double>(), given.words[static_cast<size_t>(row)]);
+    lines += fmt::format("{:+.3f}  its own: {}\n", scores[row][row].item<double>(),
+                         given.words[static_cast<size_t>(row)]);
     for (int64_t i = 0; i < best.size(0); ++i)
       lines += fmt::format("{:+.3f}  {}. {}\n", best[i].item<double>(), i + 1,
                            given.words[static_cast<size_t>(places[i].item<int64_t>())]);
     lines += "\n";
     if (label == "online")
-      writer.audio(fmt::format("pair_{}", row), given.audio.audio[row], static_cast<int>(model_->config().sample_rate_hz));
+      writer.audio(fmt::format("pair_{}", row), given.audio.audio[row],
+                   static_cast<int>(model_->config().sample_rate_hz));
   }
   writer.text("texts_of_recordings_" + label, lines);
 }

@@ -18,7 +18,7 @@ namespace melete::musiclm {
 
 struct MulanTaskConfig {
   PhaseConfig phase;
-  int64_t chunk = 0;                           // rows that are run at once; 0: all
+  int64_t chunk = 0;                            // rows that are run at once; 0: all
   std::vector<std::string> templates = {"{}"};  // what texts are put into, for tags and names of classes
 
   MulanTaskConfig();
@@ -31,8 +31,9 @@ double chance_of_contrast(const std::string& kind, int64_t n);
 // Batches have "wave" [items, samples] with its lengths, and the words "text".
 class MulanTask : public Task {
  public:
-  MulanTask(const MulanConfig& model, const MulanTaskConfig& config, std::shared_ptr<const TextTokenizer> text,
-            int64_t batch_size, nlohmann::ordered_json whole_config);
+  MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
+            std::shared_ptr<const TextTokenizer> text, int64_t batch_size,
+            nlohmann::ordered_json whole_config);
 
   std::string name() const override { return "mulan"; }
   torch::nn::Module& model() override { return *model_; }

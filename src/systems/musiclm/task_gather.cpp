@@ -23,7 +23,8 @@ struct RowsOfRanks {
 };
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& own, const RowsOfRanks& rows) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& own,
+                            const RowsOfRanks& rows) {
     context->saved_data["group"] = static_cast<int64_t>(reinterpret_cast<intptr_t>(rows.group));
     context->saved_data["first"] = rows.first_row();
     context->saved_data["count"] = own.size(0);
@@ -43,7 +44,8 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
     auto* group = reinterpret_cast<Group*>(static_cast<intptr_t>(context->saved_data["group"].toInt()));
     at::Tensor sum = gradients[0].clone(at::MemoryFormat::Contiguous);
     group->sum(sum);
-    return {sum.narrow(0, context->saved_data["first"].toInt(), context->saved_data["count"].toInt()), at::Tensor()};
+    return {sum.narrow(0, context->saved_data["first"].toInt(), context->saved_data["count"].toInt()),
+            at::Tensor()};
   }
 };
 

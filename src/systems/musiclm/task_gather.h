@@ -16,8 +16,9 @@ struct GatheredRows {
   int64_t first_row = 0;  // where this rank's begin
 };
 
-// own [rows, width] float32, whose number of rows may differ between ranks. What comes back to a row is the sum of
-// what all ranks make of it: so all ranks must call this, and run backward through it, in the same order.
+// own [rows, width] float32, whose number of rows may differ between ranks. What comes back to a row is the
+// sum of what all ranks make of it: so all ranks must call this, and run backward through it, in the same
+// order.
 GatheredRows gather_rows(Group& group, const at::Tensor& own);
 
 }  // namespace melete::musiclm

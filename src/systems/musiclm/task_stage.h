@@ -1,5 +1,5 @@
-// Training MusicLM's stages: AudioLM's, told what the joint embedding hears in the sound. The codebooks that make
-// codes of it, and the table of vectors for those codes, are trained with the stage.
+// Training MusicLM's stages: AudioLM's, told what the joint embedding hears in the sound. The codebooks that
+// make codes of it, and the table of vectors for those codes, are trained with the stage.
 #pragma once
 
 #include <string>

@@ -11,7 +11,10 @@ namespace melete::musiclm {
 
 void describe(Schema& schema, TextTowerConfig& config) {
   schema.section("transformer", config.transformer, "the tower's transformer");
-  schema.option("vocabulary", config.vocabulary, "ids of the tokenizer; 49408 are CLIP's; 0 in a recipe: what it has").at_least(0);
+  schema
+      .option("vocabulary", config.vocabulary,
+              "ids of the tokenizer; 49408 are CLIP's; 0 in a recipe: what it has")
+      .at_least(0);
   schema.option("window", config.window, "longer texts are cut").at_least(1).unit("tokens");
 }
 

@@ -188,7 +188,9 @@ void bench_soundstream(Bench& bench, SoundStreamBenchConfig config, const std::s
 class SoundStreamBenchmark final : public Benchmark {
  public:
   void describe(Schema& schema) override { describe_all(schema, config_); }
-  void run(Bench& bench, const std::string& precision) override { bench_soundstream(bench, config_, precision); }
+  void run(Bench& bench, const std::string& precision) override {
+    bench_soundstream(bench, config_, precision);
+  }
 
  private:
   SoundStreamBenchConfig config_;

@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "systems/soundstream/load.h"
 #include "io/base/token_file.h"
+#include "systems/soundstream/load.h"
 #include "systems/soundstream/pieces.h"
 
 namespace melete {

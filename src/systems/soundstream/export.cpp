@@ -1,9 +1,9 @@
 // SoundStream as audiolm-pytorch saves it.
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/base/pickle_json.h"
 #include "systems/soundstream/foreign_files.h"
 #include "systems/soundstream/system.h"
-#include "io/base/pickle_json.h"
 
 namespace melete {
 
@@ -51,7 +51,9 @@ class SoundStreamExporter final : public Exporter {
       note(
           "trained with model.codec.as_audiolm_pytorch = false: audiolm-pytorch computes some things "
           "differently (docs/differences.md) and may sound worse with these weights");
-    return {{"model", {{"$ordered", entries}}}, {"config", config}, {"version", release(audiolm_pytorch::kRelease)}};
+    return {{"model", {{"$ordered", entries}}},
+            {"config", config},
+            {"version", release(audiolm_pytorch::kRelease)}};
   }
 
   Json training_tree() override {

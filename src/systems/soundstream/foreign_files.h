@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "systems/soundstream/foreign_names.h"
 #include "io/tensors.h"
+#include "systems/soundstream/foreign_names.h"
 
 namespace melete::audiolm_pytorch {
 

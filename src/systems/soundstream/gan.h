@@ -12,8 +12,8 @@
 
 #include "losses/spectral.h"
 #include "nn/multi_scale_discriminator.h"
-#include "systems/soundstream/soundstream.h"
 #include "nn/stft_discriminator.h"
+#include "systems/soundstream/soundstream.h"
 
 namespace melete {
 

@@ -3,8 +3,8 @@
 
 #include "core/base/error.h"
 #include "systems/soundstream/foreign_files.h"
-#include "train/foreign_package.h"
 #include "systems/soundstream/task.h"
+#include "train/foreign_package.h"
 
 namespace melete {
 

@@ -6,8 +6,8 @@
 
 namespace melete {
 
-// On the way back frames are quantized, so that small errors of whoever made them are not heard. The model is put in
-// eval mode and must not be trained any more.
+// On the way back frames are quantized, so that small errors of whoever made them are not heard. The model is
+// put in eval mode and must not be trained any more.
 class SoundStreamLatents final : public AudioFeatures {
  public:
   explicit SoundStreamLatents(SoundStream model);

@@ -14,9 +14,10 @@ System soundstream_system() {
   system.codecs = {{"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<Codec> {
                       return std::make_unique<SoundStreamCodec>(load_codec(found).model);
                     }}};
-  system.audio_features = {{"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<AudioFeatures> {
-                              return std::make_unique<SoundStreamLatents>(load_codec(found).model);
-                            }}};
+  system.audio_features = {
+      {"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<AudioFeatures> {
+         return std::make_unique<SoundStreamLatents>(load_codec(found).model);
+       }}};
   return system;
 }
 

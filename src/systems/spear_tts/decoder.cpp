@@ -11,9 +11,10 @@ Decoder::Decoder(TextToSemanticImpl& model, const Source& source, const DecoderO
       guided_(options.guidance != 1),
       rows_(source.ids.size(0) * options.rows_per_source),
       rows_per_source_(options.rows_per_source) {
-  require(!guided_ || model.config().condition_drop > 0,
-          "[spear-tts] guidance {} needs a model that was trained with condition_drop above 0; try guidance 1",
-          guidance_);
+  require(
+      !guided_ || model.config().condition_drop > 0,
+      "[spear-tts] guidance {} needs a model that was trained with condition_drop above 0; try guidance 1",
+      guidance_);
   require(options.longest >= 1, "[spear-tts] expected to write at least one token, got {}", options.longest);
   const at::NoGradGuard no_grad;
   cache_ = model.decoder->make_cache(model.encode(source), options.longest + options.ahead, rows_per_source_,

@@ -9,10 +9,10 @@ namespace melete::spear_tts {
 
 struct DecoderOptions {
   Modality target = Modality::speech;
-  int64_t longest = 2048;         // tokens that a row may get
-  int64_t ahead = 0;              // positions beyond those, for drafts
-  int64_t rows_per_source = 1;    // beams
-  double guidance = 1;            // see SamplingConfig
+  int64_t longest = 2048;       // tokens that a row may get
+  int64_t ahead = 0;            // positions beyond those, for drafts
+  int64_t rows_per_source = 1;  // beams
+  double guidance = 1;          // see SamplingConfig
 };
 
 // Runs without gradients, in eval mode. Rows that continue one source stand one after the other.

@@ -25,7 +25,8 @@ at::Tensor random_subset(const at::Tensor& eligible, double share, Draws& draws,
   if (as_upstream)  // not ranks, but the positions in the order of their noise
     rank = noise.masked_fill(others, -1).argsort(1, false).to(at::kFloat) - others.sum(1, true);
   else
-    rank = noise.masked_fill(others, 2).argsort(1, false).argsort(1, false).to(at::kFloat);  // 2: after all of [0, 1)
+    rank = noise.masked_fill(others, 2).argsort(1, false).argsort(1, false).to(
+        at::kFloat);  // 2: after all of [0, 1)
   return rank.lt(wanted).logical_and_(eligible);
 }
 
@@ -56,8 +57,7 @@ Damaged damage(const at::Tensor& ids, const VocabularyImpl& vocabulary, const De
   Damaged result;
   result.deleted = random_subset(eligible, config.share, draws, config.as_upstream);
   const at::Tensor left = eligible.logical_and(result.deleted.logical_not());
-  result.source =
-      masks ? ids.masked_fill(result.deleted, config.mask_token) : close_up(ids, left, padding);
+  result.source = masks ? ids.masked_fill(result.deleted, config.mask_token) : close_up(ids, left, padding);
   result.target = config.reconstruct ? ids : close_up(ids, result.deleted, padding);
   return result;
 }

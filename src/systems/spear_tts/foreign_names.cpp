@@ -90,9 +90,9 @@ bool is_rotation(const std::string& theirs) {
 std::vector<ForeignTensor> in_their_order(TextToSemanticImpl& model) {
   std::vector<ForeignTensor> tensors = foreign_tensors(model);
   const auto part = [](const std::string& name) {
-    static const std::vector<std::string> order = {
-        "semantic_token_emb.", "token_emb.",          "start_token.",
-        "source_transformer.", "target_transformer.", "to_early_exit_semantic_logits."};
+    static const std::vector<std::string> order = {"semantic_token_emb.", "token_emb.",
+                                                   "start_token.",        "source_transformer.",
+                                                   "target_transformer.", "to_early_exit_semantic_logits."};
     return std::find_if(order.begin(), order.end(),
                         [&](const std::string& prefix) { return name.starts_with(prefix); }) -
            order.begin();
@@ -180,9 +180,9 @@ SamplingConfig foreign_filter(const Json& arguments, int64_t classes) {
   } else {
     require(name == "top_k", "[spear-tts-pytorch] expected a filter top_k or top_p, got {}", name);
     const bool counted = details.contains("k") && !details["k"].is_null();
-    sampling.top_k = counted ? details["k"].get<int64_t>()
-                             : static_cast<int64_t>(std::ceil(details.value("thres", 0.1) *
-                                                              static_cast<double>(classes)));
+    sampling.top_k =
+        counted ? details["k"].get<int64_t>()
+                : static_cast<int64_t>(std::ceil(details.value("thres", 0.1) * static_cast<double>(classes)));
   }
   return sampling;
 }
@@ -206,9 +206,8 @@ void load_state_dict(TextToSemanticImpl& model, const TensorMap& state) {
     for (const std::string& name : own.theirs) {
       const auto found = state.find(name);
       require(found != state.end(), "[spear-tts-pytorch] the file has no `{}` (ours: `{}`)", name, own.ours);
-      require(found->second.sizes() == own.tensor.sizes(),
-              "[spear-tts-pytorch] `{}` is [{}], expected [{}]", name, fmt::join(found->second.sizes(), ", "),
-              fmt::join(own.tensor.sizes(), ", "));
+      require(found->second.sizes() == own.tensor.sizes(), "[spear-tts-pytorch] `{}` is [{}], expected [{}]",
+              name, fmt::join(found->second.sizes(), ", "), fmt::join(own.tensor.sizes(), ", "));
       if (first == nullptr) first = &found->second;
       require(found->second.equal(*first), "[spear-tts-pytorch] `{}` and `{}` are one tensor, but differ",
               name, own.theirs.front());
@@ -234,10 +233,9 @@ ForeignParameters foreign_parameters(TextToSemanticImpl& model, const Direction&
   for (const ForeignTensor& own : in_their_order(model)) {
     const std::string& name = own.theirs.front();
     // A shared rotation is frozen with the first layer.
-    const bool with_layer =
-        is_rotation(name) && own.ours.starts_with("encoder.")
-            ? is_trained("encoder.layers.0.", direction, frozen_encoder_layers)
-            : is_trained(own.ours, direction, frozen_encoder_layers);
+    const bool with_layer = is_rotation(name) && own.ours.starts_with("encoder.")
+                                ? is_trained("encoder.layers.0.", direction, frozen_encoder_layers)
+                                : is_trained(own.ours, direction, frozen_encoder_layers);
     const bool trained = with_layer && !(is_rotation(name) && direction == kSpeechToSpeech);
     (trained ? result.trained : result.frozen).push_back(name);
     // The pretrainer's optimiser counts all parameters, the others' only what they train.

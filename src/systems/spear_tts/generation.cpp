@@ -1,4 +1,5 @@
-// `melete generate spear-tts`: text to semantic tokens, and on to sound through AudioLM's coarse and fine stages.
+// `melete generate spear-tts`: text to semantic tokens, and on to sound through AudioLM's coarse and fine
+// stages.
 #include <fmt/ranges.h>
 
 #include "config/schema.h"
@@ -25,7 +26,8 @@ std::vector<std::string> sentences(const std::string& text) {
   std::string piece;
   for (size_t i = 0; i < text.size(); ++i) {
     piece += text[i];
-    const bool ends = (text[i] == '.' || text[i] == '!' || text[i] == '?') && (i + 1 == text.size() || text[i + 1] == ' ');
+    const bool ends =
+        (text[i] == '.' || text[i] == '!' || text[i] == '?') && (i + 1 == text.size() || text[i + 1] == ' ');
     if (!ends) continue;
     result.push_back(piece);
     piece.clear();
@@ -47,14 +49,16 @@ class SpearGeneration final : public Generation {
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
     s.option("beam", beam_, "search along so many sequences for the likeliest; 0: draw one").at_least(0);
     s.option("speculative", speculative_, "draft with the early exit; the tokens are the same, sooner");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     melete::spear_tts::describe(s, how_);
   }
 
   std::vector<std::string> examples() const override {
     return {"spear-tts --from runs/tts --text \"Hello there.\" -o tokens.txt",
-            "spear-tts --from runs/tts --text \"Hello there.\" --coarse runs/coarse --fine runs/fine --voice me.wav -o out.wav"};
+            "spear-tts --from runs/tts --text \"Hello there.\" --coarse runs/coarse --fine runs/fine --voice "
+            "me.wav -o out.wav"};
   }
   std::vector<std::string> extensions() const override { return {".wav", ".flac", ".ogg", ".txt"}; }
 
@@ -63,7 +67,8 @@ class SpearGeneration final : public Generation {
     if (text_.empty()) throw UsageError("expected --text WORDS, got none");
     const bool as_tokens = run.out.ends_with(".txt");
     if (!as_tokens && coarse_.empty())
-      throw UsageError("sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
+      throw UsageError(
+          "sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
     const at::NoGradGuard no_grad;
     Reader reader = open_reader(from_, weights_named(weights_));
     std::vector<at::Tensor> spoken;
@@ -103,29 +108,35 @@ class SpearGeneration final : public Generation {
   void write_tokens(const at::Tensor& tokens, const GenerationRun& run) const {
     const at::Tensor plain = tokens.contiguous();
     AtomicFile file(run.out);
-    file.write(fmt::format("{}\n", fmt::join(plain.data_ptr<int64_t>(), plain.data_ptr<int64_t>() + plain.numel(), " ")));
+    file.write(fmt::format(
+        "{}\n", fmt::join(plain.data_ptr<int64_t>(), plain.data_ptr<int64_t>() + plain.numel(), " ")));
     file.commit();
     run.say(fmt::format("{}  {} semantic tokens", run.out, plain.numel()));
   }
 
-  void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken, const GenerationRun& run) const {
+  void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken,
+                   const GenerationRun& run) const {
     const FoundCheckpoint coarse_run = open_checkpoint(coarse_, "spear-tts", "coarse");
     require(setting_of(coarse_run, "semantic_identity").empty() || reader.semantic_identity.empty() ||
                 setting_of(coarse_run, "semantic_identity") == reader.semantic_identity,
             "[spear-tts] {} was trained on semantic tokens of {}, and {} makes those of {}", coarse_run.path,
             setting_of(coarse_run, "semantic_identity"), from_, reader.semantic_identity);
-    CoarseTransformer coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_));
+    CoarseTransformer coarse =
+        build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_));
     FineTransformer fine{nullptr};
     if (!fine_.empty())
-      fine = build_stage<FineTransformer, FineConfig>(open_checkpoint(fine_, "spear-tts", "fine"), weights_named(weights_));
+      fine = build_stage<FineTransformer, FineConfig>(open_checkpoint(fine_, "spear-tts", "fine"),
+                                                      weights_named(weights_));
     const std::string codec_path = codec_.empty() ? setting_of(coarse_run, "codec_from") : codec_;
-    require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN", coarse_run.path);
+    require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN",
+            coarse_run.path);
     const auto codec = open_codec(codec_path);
 
     // A voice is told by a prompt: its tokens before the new ones, and its codes.
     at::Tensor voice_tokens = at::empty({1, 0}, at::kLong), voice_codes;
     if (!voice_.empty()) {
-      const std::string tokenizer = reader.semantic_from.empty() ? setting_of(coarse_run, "semantic_from") : reader.semantic_from;
+      const std::string tokenizer =
+          reader.semantic_from.empty() ? setting_of(coarse_run, "semantic_from") : reader.semantic_from;
       require(!tokenizer.empty(), "[spear-tts] neither run says where its tokenizer is, which a voice needs");
       const auto semantic = open_semantic_tokenizer(tokenizer);
       voice_tokens = semantic->tokenize(read_mono(voice_, semantic->rate_hz(), voice_seconds_).unsqueeze(0));
@@ -140,7 +151,8 @@ class SpearGeneration final : public Generation {
       request.progress = [&](int64_t done, int64_t of) { run.progress("coarse", done, of); };
       const at::Tensor tokens = at::cat({voice_tokens, spoken[i].unsqueeze(0)}, 1);
       // Nobody knows how long it will take to say: the model ends it.
-      const auto longest = static_cast<int64_t>(static_cast<double>(spoken[i].numel()) * 0.2 * codec->frames_per_second());
+      const auto longest =
+          static_cast<int64_t>(static_cast<double>(spoken[i].numel()) * 0.2 * codec->frames_per_second());
       at::Tensor codes = generate_coarse(coarse, tokens, voice_codes, std::max<int64_t>(longest, 1), request);
       const int64_t before = voice_codes.defined() ? voice_codes.size(1) : 0;
       codes = codes.narrow(1, before, codes.size(1) - before);
@@ -152,13 +164,15 @@ class SpearGeneration final : public Generation {
         codes = at::cat({codes, generate_fine(fine, codes, {}, request)}, 2);
       }
       waves.push_back(codec->decode(codes)[0]);
-      if (i + 1 < spoken.size()) waves.push_back(at::zeros({codec->rate_hz() / 4}));  // a pause between sentences
+      if (i + 1 < spoken.size())
+        waves.push_back(at::zeros({codec->rate_hz() / 4}));  // a pause between sentences
     }
     require(!waves.empty(), "[spear-tts] the coarse stage ended at once; nothing was written");
     const at::Tensor wave = at::cat(waves);
     write_wave(run.out, wave, codec->rate_hz());
     run.say(fmt::format("{}  {:.2f} s at {} Hz", run.out,
-                        static_cast<double>(wave.numel()) / static_cast<double>(codec->rate_hz()), codec->rate_hz()));
+                        static_cast<double>(wave.numel()) / static_cast<double>(codec->rate_hz()),
+                        codec->rate_hz()));
   }
 
   std::string from_, text_, coarse_, fine_, codec_, voice_, weights_ = "ema";

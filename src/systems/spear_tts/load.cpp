@@ -12,7 +12,8 @@ Reader open_reader(const std::string& path, Weights weights) {
   schema_of(config).apply(settings.at("model"));
   TextTokenizerConfig text;
   schema_of(text).apply(settings.at("text"));
-  if (const auto pieces = found.checkpoint.tensors.find(kKeptPieces); pieces != found.checkpoint.tensors.end())
+  if (const auto pieces = found.checkpoint.tensors.find(kKeptPieces);
+      pieces != found.checkpoint.tensors.end())
     text.pieces.assign(static_cast<const char*>(pieces->second.data_ptr()), pieces->second.nbytes());
   Reader reader;
   reader.model = TextToSemantic(config);

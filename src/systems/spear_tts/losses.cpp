@@ -29,8 +29,9 @@ constexpr double kLittle = 1e-12;  // the least length of a vector that is divid
 
 // values [batch, n, dim], seen bool [batch, n] -> [batch, dim]
 at::Tensor pool(const at::Tensor& values, const at::Tensor& seen, const AlignmentConfig& config) {
-  const at::Tensor shown = values.to(at::kFloat).masked_fill(seen.logical_not().unsqueeze(2),
-                                                             -std::numeric_limits<float>::infinity());
+  const at::Tensor shown =
+      values.to(at::kFloat)
+          .masked_fill(seen.logical_not().unsqueeze(2), -std::numeric_limits<float>::infinity());
   if (config.pooling == "max") return shown.amax(1);
   return (shown / config.temperature).logsumexp(1) * config.temperature;
 }
@@ -93,8 +94,9 @@ PairLosses pair_losses(TextToSemantic& model, const Pair& pair, const LossConfig
   add(std::string(name_of(target_modality)), loss);
 
   if (pass.early_exit) {
-    require(output.early.defined(),
-            "[spear-tts] an early exit's loss needs a model with early_exit_layer above 0 that writes speech");
+    require(
+        output.early.defined(),
+        "[spear-tts] an early exit's loss needs a model with early_exit_layer above 0 that writes speech");
     const at::Tensor stream = model->config().early_exit_detached ? output.early.detach() : output.early;
     const TokenLoss early = token_loss(model->early_exit(before_last(stream)), labels);
     result.total = result.total + early.loss * config.early_exit_weight;

@@ -64,11 +64,12 @@ class SpearRecipe : public RecordingsRecipe {
     const SpearColumns columns{text_, repeats_, direction_ != kSpeechToSpeech};
     const FeedOptions options{direction_ != kSpeechToSpeech};
     if (is_token_folder(data_from))
-      return mapped(open_tokens(
-                        *this,
-                        [this](const TokenColumns& found, const std::string& folder) { check_columns(found, folder); },
-                        request, options),
-                    [columns](Batch& batch) { columns.add(batch); });
+      return mapped(
+          open_tokens(
+              *this,
+              [this](const TokenColumns& found, const std::string& folder) { check_columns(found, folder); },
+              request, options),
+          [columns](Batch& batch) { columns.add(batch); });
     const Tokenizers tokenizers = tokenizers_;
     return mapped(open_recordings(*this, request, options), [tokenizers, columns](Batch& batch) {
       tokenizers.add_columns(batch);
@@ -88,9 +89,11 @@ class SpearRecipe : public RecordingsRecipe {
 
  protected:
   void describe_task(Schema& s) override {
-    s.option("semantic_from", semantic_from_, "semantic tokenizer: what `melete train kmeans` or import wrote");
+    s.option("semantic_from", semantic_from_,
+             "semantic tokenizer: what `melete train kmeans` or import wrote");
     s.option("semantic_identity", semantic_identity_, "whose tokens these are; filled in");
-    s.option("repeats", repeats_, "keep tokens that follow themselves; false: a run of one token counts once");
+    s.option("repeats", repeats_,
+             "keep tokens that follow themselves; false: a run of one token counts once");
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
     s.section("model", model_, "what is trained");
@@ -101,8 +104,8 @@ class SpearRecipe : public RecordingsRecipe {
   void check_columns(const TokenColumns& columns, const std::string& folder) const {
     const TokenColumn& speech = columns.require_column("semantic", folder);
     require(!tokenizers_.semantic || tokenizers_.semantic->identity() == speech.identity,
-            "[data] the semantic tokens of {} were made by {}, and the tokenizer that was given is {}", folder,
-            speech.identity, tokenizers_.semantic ? tokenizers_.semantic->identity() : "none");
+            "[data] the semantic tokens of {} were made by {}, and the tokenizer that was given is {}",
+            folder, speech.identity, tokenizers_.semantic ? tokenizers_.semantic->identity() : "none");
   }
 
   // All three trainings have both vocabularies: each goes on from the one before.

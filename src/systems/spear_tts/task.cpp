@@ -49,7 +49,8 @@ void describe(Schema& s, TaskConfig& c) {
   s.section("deletion", c.deletion, "pretraining: what is taken away");
   s.option("frozen_encoder_layers", c.frozen_encoder_layers, "text to speech: the lowest so many do not move")
       .at_least(0);
-  s.option("read_items", c.read_items, "items of a validation batch that are decoded to count errors; 0: none")
+  s.option("read_items", c.read_items,
+           "items of a validation batch that are decoded to count errors; 0: none")
       .at_least(0);
   melete::describe(s, c.phase);
 }
@@ -84,7 +85,8 @@ PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
     return pretraining_losses(model_, batch["semantic"], config_.deletion, config_.loss, pass);
   const at::Tensor &speech = batch["semantic"], &text = batch["text"];
   const bool reads = direction_ == kSpeechToText;
-  return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss, pass);
+  return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss,
+                     pass);
 }
 
 Losses SpearTask::validate(const Batch& batch, const StepContext& context) {

@@ -1,5 +1,5 @@
-// SPEAR-TTS's three trainings, alike but for their direction: speech to speech with tokens deleted, speech to text,
-// and text to speech.
+// SPEAR-TTS's three trainings, alike but for their direction: speech to speech with tokens deleted, speech to
+// text, and text to speech.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,13 @@ struct TaskConfig {
 };
 void describe(Schema& schema, TaskConfig& config);
 
-// Batches have "semantic" int64 [items, n] and, but for pretraining, "text" int64 [items, n]; both padded with -1,
-// without ends.
+// Batches have "semantic" int64 [items, n] and, but for pretraining, "text" int64 [items, n]; both padded
+// with -1, without ends.
 class SpearTask : public Task {
  public:
-  SpearTask(std::string name, Direction direction, const TextToSemanticConfig& model, const TaskConfig& config,
-            std::shared_ptr<const TextTokenizer> text, nlohmann::ordered_json whole_config);
+  SpearTask(std::string name, Direction direction, const TextToSemanticConfig& model,
+            const TaskConfig& config, std::shared_ptr<const TextTokenizer> text,
+            nlohmann::ordered_json whole_config);
 
   std::string name() const override { return name_; }
   torch::nn::Module& model() override { return *model_; }

@@ -108,8 +108,7 @@ TextToSemanticImpl::TextToSemanticImpl(const TextToSemanticConfig& config) : con
   if (config.decoder_key_heads > 0) sizes.key_heads = config.decoder_key_heads;
   sizes.writes = true;
   decoder = register_module("decoder", Transformer(sizes));
-  if (has_early_exit())
-    early_exit = register_module("early_exit", EarlyExit(config.dim, speech->classes()));
+  if (has_early_exit()) early_exit = register_module("early_exit", EarlyExit(config.dim, speech->classes()));
 }
 
 Context TextToSemanticImpl::encode(const Source& source, Draws* draws) {

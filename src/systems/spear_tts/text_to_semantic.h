@@ -62,8 +62,8 @@ struct VocabularyImpl : torch::nn::Module {
   at::Tensor is_padding(const at::Tensor& ids) const;  // bool [batch, n]
   // The end where the padding begins, [batch, n + 1]; the ids themselves in a vocabulary without an end.
   at::Tensor with_end(const at::Tensor& ids) const;
-  at::Tensor embed(const at::Tensor& ids);  // [batch, n, dim]; of padding: something
-  at::Tensor starts(int64_t rows) const;    // [rows, 1, dim]
+  at::Tensor embed(const at::Tensor& ids);      // [batch, n, dim]; of padding: something
+  at::Tensor starts(int64_t rows) const;        // [rows, 1, dim]
   at::Tensor logits(const at::Tensor& values);  // [..., dim] -> [..., classes]
 
   torch::nn::Embedding embedding{nullptr};

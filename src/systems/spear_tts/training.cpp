@@ -27,7 +27,8 @@ NamedTensors trained_parameters(TextToSemanticImpl& model, const Direction& dire
                                 int64_t frozen_encoder_layers) {
   NamedTensors trained;
   for (const auto& item : model.named_parameters())
-    if (is_trained(item.key(), direction, frozen_encoder_layers)) trained.emplace_back(item.key(), item.value());
+    if (is_trained(item.key(), direction, frozen_encoder_layers))
+      trained.emplace_back(item.key(), item.value());
   return trained;
 }
 

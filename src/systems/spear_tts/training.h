@@ -1,4 +1,5 @@
-// Which weights each of SPEAR-TTS's three trainings moves, and the learning rates that spear-tts-pytorch uses.
+// Which weights each of SPEAR-TTS's three trainings moves, and the learning rates that spear-tts-pytorch
+// uses.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,7 @@ at::Tensor AttentionImpl::queries(const at::Tensor& normed) {
 
 at::Tensor AttentionImpl::keys_values(const at::Tensor& source) {
   const int64_t batch = source.size(0);
-  const at::Tensor pairs =
-      project(source, key_value).view({batch, source.size(1), 2, key_heads_, head_dim_});
+  const at::Tensor pairs = project(source, key_value).view({batch, source.size(1), 2, key_heads_, head_dim_});
   if (!null_key_value.defined()) return pairs;
   const at::Tensor null = null_key_value.to(pairs.scalar_type());
   return at::cat({null.expand({batch, 1, 2, heads_, head_dim_}), pairs}, 1);
@@ -59,7 +58,8 @@ FeedForwardImpl::FeedForwardImpl(int64_t dim, double multiplier, double dropout)
 }
 
 at::Tensor FeedForwardImpl::forward(const at::Tensor& x, Draws* draws) {
-  return project(dropout(gated_gelu(project(norm(x), input), GateOrder::value_first), dropout_, draws), output);
+  return project(dropout(gated_gelu(project(norm(x), input), GateOrder::value_first), dropout_, draws),
+                 output);
 }
 
 LayerImpl::LayerImpl(const TransformerConfig& config) {
@@ -199,8 +199,8 @@ at::Tensor TransformerImpl::run(at::Tensor x, const std::vector<int64_t>& first,
           "[spear-tts] expected {} rows as in the cache, got {} with {} positions", cache.rows(), rows,
           first.size());
   const auto [least, most] = std::minmax_element(first.begin(), first.end());
-  require(*least >= 0 && *most + n <= cache.capacity(),
-          "[spear-tts] the cache holds {} positions, {} needed", cache.capacity(), *most + n);
+  require(*least >= 0 && *most + n <= cache.capacity(), "[spear-tts] the cache holds {} positions, {} needed",
+          cache.capacity(), *most + n);
   const bool together = *least == *most;
   for (int64_t i = range.from; i < range.to; ++i) {
     LayerImpl& part = layer(i);

@@ -113,7 +113,8 @@ struct TransformerOutput {
 struct TransformerImpl : torch::nn::Module {
   explicit TransformerImpl(const TransformerConfig& config);
 
-  // Whole sequences: x [batch, n, dim], seen bool [batch, n] or undefined. early_layer: counted from 1; 0: none
+  // Whole sequences: x [batch, n, dim], seen bool [batch, n] or undefined. early_layer: counted from 1; 0:
+  // none
   TransformerOutput forward(at::Tensor x, const at::Tensor& seen, const Context& context = {},
                             Draws* draws = nullptr, int64_t early_layer = 0);
 

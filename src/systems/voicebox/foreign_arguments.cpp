@@ -1,6 +1,6 @@
 // Constructor arguments of voicebox-pytorch into our settings and back.
-#include "core/base/error.h"
 #include "io/foreign_arguments.h"
+#include "core/base/error.h"
 #include "io/foreign_weights.h"
 #include "systems/voicebox/foreign_names.h"
 

@@ -26,19 +26,22 @@ class VoiceboxGeneration final : public Generation {
     s.option("reader", reader_, "run of spear-text-to-semantic, trained with repeats = true");
     s.option("voice", voice_, "recording whose voice is to speak");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
-    s.option("weights", weights_, "ema: averaged, where there is an average; online: as the optimiser left them")
+    s.option("weights", weights_,
+             "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     melete::voicebox::describe(s, how_);
   }
 
   std::vector<std::string> examples() const override {
-    return {"voicebox --from runs/voicebox --speech said.wav --voice me.wav -o out.wav",
-            "voicebox --from runs/voicebox --text \"Hello there.\" --reader runs/tts --voice me.wav -o out.wav"};
+    return {
+        "voicebox --from runs/voicebox --speech said.wav --voice me.wav -o out.wav",
+        "voicebox --from runs/voicebox --text \"Hello there.\" --reader runs/tts --voice me.wav -o out.wav"};
   }
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
-    if (speech_.empty() == text_.empty()) throw UsageError("say what to say: either --speech RECORDING or --text WORDS");
+    if (speech_.empty() == text_.empty())
+      throw UsageError("say what to say: either --speech RECORDING or --text WORDS");
     const at::NoGradGuard no_grad;
     const FoundCheckpoint found = open_checkpoint(from_, "voicebox", "voicebox");
     const auto& settings = found.checkpoint.meta.at("config");
@@ -52,13 +55,17 @@ class VoiceboxGeneration final : public Generation {
     const auto features = open_audio_features(settings.at("features_from").get<std::string>());
     const auto tokenizer = open_semantic_tokenizer(settings.at("semantic_from").get<std::string>());
 
-    at::Tensor tokens = speech_.empty() ? read_text(*tokenizer, run.seed)
-                                        : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
+    at::Tensor tokens = speech_.empty()
+                            ? read_text(*tokenizer, run.seed)
+                            : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
     int64_t known = 0;
     at::Tensor context;
     if (!voice_.empty()) {
-      tokens = at::cat({tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0)), tokens}, 1);
-      context = scale.apply(features->encode(read_mono(voice_, features->rate_hz(), voice_seconds_).unsqueeze(0)));
+      tokens = at::cat(
+          {tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0)), tokens},
+          1);
+      context =
+          scale.apply(features->encode(read_mono(voice_, features->rate_hz(), voice_seconds_).unsqueeze(0)));
       known = context.size(1);
     } else {
       context = at::zeros({1, 0, features->dim()});
@@ -85,11 +92,14 @@ class VoiceboxGeneration final : public Generation {
  private:
   // [1, n] semantic tokens of the text
   at::Tensor read_text(const SemanticTokenizer& tokenizer, uint64_t seed) const {
-    if (reader_.empty()) throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
+    if (reader_.empty())
+      throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
     spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_));
-    require(reader.repeats, "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
-    require(reader.semantic_identity == tokenizer.identity(), "[reader] {} makes tokens of {}, voicebox knows those of {}",
-            reader_, reader.semantic_identity, tokenizer.identity());
+    require(reader.repeats,
+            "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
+    require(reader.semantic_identity == tokenizer.identity(),
+            "[reader] {} makes tokens of {}, voicebox knows those of {}", reader_, reader.semantic_identity,
+            tokenizer.identity());
     spear_tts::Source source;
     source.ids = at::tensor(reader.text->pieces(text_), at::kLong).unsqueeze(0);
     source.modality = spear_tts::Modality::text;

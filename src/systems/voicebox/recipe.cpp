@@ -26,7 +26,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
   std::string name() const override { return "voicebox"; }
 
   void settle() override {
-    require(!features_from_.empty(), "[features_from] no frames given to work on: a run of a codec, for example");
+    require(!features_from_.empty(),
+            "[features_from] no frames given to work on: a run of a codec, for example");
     features_ = open_audio_features(features_from_);
     settle_identity(features_identity_, features_->identity(), "features_from");
     settle_size(model_.frame_dim, features_->dim(), "model.frame_dim", "frames");
@@ -34,7 +35,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
     data.multiple_of = {features_->samples_per_frame()};
     if (told_by_ == "semantic") {
       require(!semantic_from_.empty(),
-              "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`, or set told_by none");
+              "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`, or set "
+              "told_by none");
       tokenizer_ = open_semantic_tokenizer(semantic_from_);
       settle_identity(semantic_identity_, tokenizer_->identity(), "semantic_from");
       settle_size(model_.tokens, tokenizer_->codebook_size(), "model.tokens", "tokenizer");
@@ -61,7 +63,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
   Feed open(const OpenRequest& request) override {
     Feed feed = mapped(open_recordings(*this, request), [this](Batch& batch) { add_columns(batch); });
     if (scale_.deviation == 0) measure_scale(*feed.training, request.group);
-    return mapped(std::move(feed), [scale = scale_](Batch& batch) { batch.set("frames", scale.apply(batch["frames"])); });
+    return mapped(std::move(feed),
+                  [scale = scale_](Batch& batch) { batch.set("frames", scale.apply(batch["frames"])); });
   }
 
   Batch example(int64_t items) override {
@@ -78,10 +81,12 @@ class VoiceboxRecipe : public RecordingsRecipe {
     s.option("features_from", features_from_, "what turns sound into frames and back: a run of a codec");
     s.option("features_identity", features_identity_, "whose frames these are; filled in");
     s.option("frame_mean", scale_.mean, "of the frames' values; filled in");
-    s.option("frame_deviation", scale_.deviation, "of the frames' values; 0: measured at the start, and filled in")
+    s.option("frame_deviation", scale_.deviation,
+             "of the frames' values; 0: measured at the start, and filled in")
         .at_least(0);
     s.option("told_by", told_by_, "what tells it what to say").one_of({"semantic", "none"});
-    s.option("semantic_from", semantic_from_, "semantic tokenizer: what `melete train kmeans` or import wrote");
+    s.option("semantic_from", semantic_from_,
+             "semantic tokenizer: what `melete train kmeans` or import wrote");
     s.option("semantic_identity", semantic_identity_, "whose tokens these are; filled in");
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
@@ -95,7 +100,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
     const at::Tensor samples = batch.lengths("wave");
     at::Tensor lengths = at::empty_like(samples);
     for (int64_t i = 0; i < samples.numel(); ++i)
-      lengths.data_ptr<int64_t>()[i] = std::min(features_->frames(samples.data_ptr<int64_t>()[i]), frames.size(1));
+      lengths.data_ptr<int64_t>()[i] =
+          std::min(features_->frames(samples.data_ptr<int64_t>()[i]), frames.size(1));
     batch.set(Batch::length_column("frames"), lengths);
     if (tokenizer_) batch.set("semantic", tokenizer_->tokenize(batch["wave_1"]));
   }
@@ -105,7 +111,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
     nlohmann::json measured;
     if (group.main()) {
       std::vector<at::Tensor> values;
-      for (int64_t number = 0; number < kBatchesMeasured; ++number) values.push_back(source.batch(number)["frames"].flatten());
+      for (int64_t number = 0; number < kBatchesMeasured; ++number)
+        values.push_back(source.batch(number)["frames"].flatten());
       const at::Tensor all = at::cat(values).to(at::kDouble);
       measured = {all.mean().item<double>(), all.std().item<double>()};
     }

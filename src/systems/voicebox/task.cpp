@@ -69,8 +69,8 @@ Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
   return all;
 }
 
-// The second half of what was held out, made from its first half and what is said; beside it what the frames alone
-// lose on their way back to sound.
+// The second half of what was held out, made from its first half and what is said; beside it what the frames
+// alone lose on their way back to sound.
 void VoiceboxTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   if (!features_) return;
   const auto rate_hz = static_cast<int>(features_->rate_hz());
