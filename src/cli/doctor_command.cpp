@@ -13,6 +13,7 @@
 #include "core/autocast.h"
 #include "core/engine.h"
 #include "core/selfcheck.h"
+#include "kernels/vector_level.h"
 
 namespace melete {
 
@@ -48,11 +49,13 @@ void print_engine(const EngineInfo& info) {
   line("processor", info.cpu.empty() ? "unknown" : info.cpu);
   line("vector instructions", fmt::format("AVX2 {}, AVX-512 {}, AVX-512 bf16 {}, AMX {}", yes_if(info.avx2),
                                           yes_if(info.avx512), yes_if(info.avx512_bf16), yes_if(info.amx)));
+  line("hand-written kernels",
+       fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512)", name_of(vector_level())));
   line("threads", fmt::format("{} in use, {} cores available", info.threads, info.available));
   line("memory of tensors", info.allocator);
   std::string devices = "cpu";
   for (const std::string& device : info.cuda_devices) devices += ", " + device;
-  line("devices", devices);
+  line("devices", devices + (info.cuda_devices.empty() ? " (this LibTorch sees no GPU)" : ""));
 }
 
 void print_peak() {

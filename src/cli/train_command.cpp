@@ -144,8 +144,6 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   take_kept_files(schema, group, files);
   schema.check();
   recipe.settle();
-  if (recipe.train.device == "cuda" && !group.alone())
-    recipe.train.device = fmt::format("cuda:{}", group.place().local_rank);
   set_threads(threads_of_rank(recipe.threads, group.place()));
 
   // The main rank speaks for all.

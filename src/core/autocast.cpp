@@ -19,8 +19,12 @@ bool is_on(c10::DeviceType device) {
   return at::autocast::is_autocast_enabled(device);
 }
 
-void turn(c10::DeviceType device, bool on) {
-  if (on) at::autocast::set_autocast_dtype(device, at::kBFloat16);
+c10::ScalarType type_on(c10::DeviceType device) {
+  return at::autocast::get_autocast_dtype(device);
+}
+
+void turn(c10::DeviceType device, bool on, c10::ScalarType type) {
+  at::autocast::set_autocast_dtype(device, type);
   at::autocast::set_autocast_enabled(device, on);
 }
 
@@ -30,12 +34,17 @@ bool is_on(c10::DeviceType device) {
   return device == c10::DeviceType::CPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
 }
 
-void turn(c10::DeviceType device, bool on) {
+c10::ScalarType type_on(c10::DeviceType device) {
+  return device == c10::DeviceType::CPU ? at::autocast::get_autocast_cpu_dtype()
+                                        : at::autocast::get_autocast_gpu_dtype();
+}
+
+void turn(c10::DeviceType device, bool on, c10::ScalarType type) {
   if (device == c10::DeviceType::CPU) {
-    if (on) at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+    at::autocast::set_autocast_cpu_dtype(type);
     at::autocast::set_cpu_enabled(on);
   } else {
-    if (on) at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
+    at::autocast::set_autocast_gpu_dtype(type);
     at::autocast::set_enabled(on);
   }
 }
@@ -45,7 +54,7 @@ void turn(c10::DeviceType device, bool on) {
 }  // namespace
 
 c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise) {
-  return is_on(device) ? at::kBFloat16 : otherwise;
+  return is_on(device) ? type_on(device) : otherwise;
 }
 
 bool bf16_pays(c10::DeviceType device) {
@@ -54,18 +63,19 @@ bool bf16_pays(c10::DeviceType device) {
   return device != c10::DeviceType::CPU || has_instructions || (wish && wish == std::string_view("always"));
 }
 
-AutocastScope::AutocastScope(c10::DeviceType device, bool enabled) : device_(device) {
+AutocastScope::AutocastScope(c10::DeviceType device, bool enabled, c10::ScalarType type) : device_(device) {
   require(device == c10::DeviceType::CPU || device == c10::DeviceType::CUDA,
           "[autocast] expected a CPU or CUDA device, got {}; try --train.precision fp32",
           c10::DeviceTypeName(device, true));
   enabled_before_ = is_on(device);
+  type_before_ = type_on(device);
   at::autocast::increment_nesting();
-  turn(device_, enabled);
+  turn(device_, enabled, enabled ? type : type_before_);
 }
 
 AutocastScope::~AutocastScope() {
-  turn(device_, enabled_before_);
-  // The outermost scope drops the bf16 copies of weights: they are stale as soon as the optimiser has moved.
+  turn(device_, enabled_before_, type_before_);
+  // The outermost scope drops the short copies of weights: they are stale as soon as the optimiser has moved.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
 }
 

@@ -1,4 +1,5 @@
-// Mixed precision for a scope: convolutions and matrix products in bf16, the rest as LibTorch's lists say.
+// Mixed precision for a scope: convolutions and matrix products in bf16 (or fp16, on a GPU), the rest as
+// LibTorch's lists say.
 // This is the one place that knows how the calls differ between LibTorch versions.
 #pragma once
 
@@ -16,8 +17,8 @@ bool bf16_pays(c10::DeviceType device);
 
 class AutocastScope {
  public:
-  AutocastScope(c10::DeviceType device,
-                bool enabled);  // disabled: autocast is off inside, whatever it was outside
+  // Not enabled: autocast is off inside, whatever it was outside.
+  AutocastScope(c10::DeviceType device, bool enabled, c10::ScalarType type = c10::ScalarType::BFloat16);
   ~AutocastScope();
   AutocastScope(const AutocastScope&) = delete;
   AutocastScope& operator=(const AutocastScope&) = delete;
@@ -25,6 +26,7 @@ class AutocastScope {
  private:
   c10::DeviceType device_;
   bool enabled_before_;
+  c10::ScalarType type_before_;
 };
 
 }  // namespace melete

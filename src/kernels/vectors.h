@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/vector_level.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -34,11 +35,9 @@ const Kernels& best_of(const Kernels& plain) {
 #if defined(__x86_64__)
 template <class Kernels>
 const Kernels& best_of(const Kernels& plain, const Kernels& v3, const Kernels& v4) {
-  static const Kernels best = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
-                                  ? v4
-                              : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? v3
-                                                                                                : plain;
+  static const Kernels best = vector_level() == VectorLevel::v4   ? v4
+                              : vector_level() == VectorLevel::v3 ? v3
+                                                                  : plain;
   return best;
 }
 #endif

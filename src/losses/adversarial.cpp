@@ -2,6 +2,8 @@
 
 #include <torch/autograd.h>
 
+#include "core/autocast.h"
+
 namespace melete {
 
 at::Tensor hinge_generator_loss(const at::Tensor& fake_logits) {
@@ -21,6 +23,8 @@ at::Tensor bce_discriminator_loss(const at::Tensor& fake_logits, const at::Tenso
 }
 
 at::Tensor gradient_penalty(const at::Tensor& input, const at::Tensor& loss, double weight) {
+  // LibTorch 1.13's device threads take over that autocast is on, but not its type.
+  const AutocastScope off(input.device().type(), false);
   const auto gradients =
       torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true);
   const at::Tensor norms = gradients[0].to(at::kFloat).flatten(1).norm(2, {1});

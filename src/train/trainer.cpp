@@ -1,7 +1,7 @@
 #include "train/trainer.h"
 
+#include <ATen/Context.h>
 #include <fnmatch.h>
-#include <torch/cuda.h>
 #include <torch/nn/module.h>
 
 #include <fmt/ranges.h>
@@ -13,20 +13,13 @@
 #include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/device.h"
 #include "dist/group_member.h"
 #include "train/scopes.h"
 
 namespace melete {
 
 namespace {
-
-at::Device device_named(const std::string& name) {
-  const bool cuda = name.rfind("cuda", 0) == 0;
-  require(name == "cpu" || cuda, "[trainer] expected device cpu, cuda or cuda:N, got {}", name);
-  require(!cuda || torch::cuda::is_available(),
-          "[trainer] {} is not there: this LibTorch sees no GPU; try device cpu", name);
-  return at::Device(name);
-}
 
 void leave_out_frozen(Phase& phase) {
   for (const std::string& pattern : phase.frozen) {
@@ -108,15 +101,23 @@ std::vector<double> fetch_values(const std::vector<std::string>& names, std::vec
 Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
     : parts_(std::move(parts)),
       config_(config),
-      device_(device_named(config.device)),
-      mixed_(config.precision == "bf16" && bf16_pays(device_.type())),
       group_(parts_.group ? parts_.group : &alone_),
+      device_(device_named(config.device, group_->place().local_rank)),
+      mixed_(config.precision == "fp16" || (config.precision == "bf16" && bf16_pays(device_.type()))),
+      mixed_type_(config.precision == "fp16" ? at::kHalf : at::kBFloat16),
+      loss_scale_(config.precision == "fp16"),
       reporter_(parts_.reporter ? parts_.reporter : &silent_),
       health_(config.health) {
   require(config.steps >= 1 && config.accumulate >= 1,
           "[trainer] expected steps and accumulate of at least 1");
-  require(config.precision == "fp32" || config.precision == "bf16",
-          "[trainer] expected precision fp32 or bf16, got {}", config.precision);
+  require(config.precision == "fp32" || config.precision == "bf16" || config.precision == "fp16",
+          "[trainer] expected precision fp32, bf16 or fp16, got {}", config.precision);
+  require(config.precision != "fp16" || device_.is_cuda(),
+          "[trainer] fp16 needs a GPU, and the device is {}; try precision bf16", device_.str());
+  if (device_.is_cuda()) {
+    at::globalContext().setAllowTF32CuBLAS(config.tf32);
+    at::globalContext().setAllowTF32CuDNN(config.tf32);
+  }
   torch::nn::Module& model = parts_.task.model();
   model.to(device_);
   // Everyone starts from the main rank's weights, and layers that follow the data follow all ranks' data.
@@ -223,6 +224,7 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
   std::vector<at::Tensor> wanted = running.parameters;
   wanted.insert(wanted.end(), phase.also_in_norm.begin(), phase.also_in_norm.end());
   for (Optimiser& optimiser : running.optimisers) optimiser.clear_gradients();
+  loss_scale_.apply(phase.also_in_norm);  // kept from another phase; this one adds to them
 
   const std::string total_name = running.label + "loss";
   Sums sums;
@@ -237,13 +239,14 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
       Losses losses;
       group_->enter("forward", step_ + 1);
       {
-        const AutocastScope mixed(device_.type(), mixed_);
+        const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
         losses = phase.loss(batches[static_cast<size_t>(micro)], context);
       }
       require(losses.total.defined() && losses.total.numel() == 1,
               "[trainer] the loss of phase {} is not one number", phase.name);
-      const at::Tensor share = losses.total.to(at::kFloat).reshape({}) *
-                               (parts_.training.weight() / static_cast<double>(config_.accumulate));
+      const at::Tensor share =
+          losses.total.to(at::kFloat).reshape({}) *
+          (loss_scale_.value() * parts_.training.weight() / static_cast<double>(config_.accumulate));
       if (micro + 1 == config_.accumulate) {
         group_->enter("reduce", step_ + 1);
         running.reducer.backward(share);
@@ -255,6 +258,8 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
         if (name != total_name) sums.add(name, value);
     }
   }
+
+  loss_scale_.undo(wanted);
 
   PhaseResult result;
   result.rate = running.schedule.rate(step_);
@@ -325,6 +330,7 @@ StepReport Trainer::step() {
     }
   }
   verdict_ = health_.judge(!report.skipped, report.skip_reason);
+  loss_scale_.judge(!report.skipped);
   // A batch that gave NaN may have left it in buffers too; the average must not take that in.
   if (ema_ && !report.skipped) ema_->update();
   ++step_;

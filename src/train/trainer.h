@@ -21,6 +21,7 @@
 #include "run/reporter.h"
 #include "train/ema.h"
 #include "train/health.h"
+#include "train/loss_scale.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
 #include "train/task.h"
@@ -109,10 +110,12 @@ class Trainer {
 
   TrainerParts parts_;
   TrainerConfig config_;
-  at::Device device_;
-  bool mixed_;  // convolutions and products in bf16
   Group alone_;
   Group* group_;
+  at::Device device_;
+  bool mixed_;  // convolutions and products in mixed_type_
+  at::ScalarType mixed_type_;
+  LossScale loss_scale_;
   Reporter silent_;
   Reporter* reporter_;
   std::vector<RunningPhase> phases_;

@@ -1,6 +1,7 @@
 #include "train/trainer_config.h"
 
 #include "config/schema.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -17,9 +18,12 @@ void describe(Schema& schema, TrainerConfig& config) {
   schema.option("steps", config.steps, "optimiser steps to take").at_least(1).unit("steps");
   schema.option("accumulate", config.accumulate, "batches whose gradients make one step").at_least(1);
   schema.option("seed", config.seed, "of data order and every random draw");
-  schema.option("precision", config.precision, "arithmetic of convolutions and matrix products")
-      .one_of({"fp32", "bf16"});
-  schema.option("device", config.device, "cpu, cuda or cuda:N");
+  schema
+      .option("precision", config.precision, "arithmetic of convolutions and matrix products; fp16 on a GPU")
+      .one_of({"fp32", "bf16", "fp16"});
+  schema.option("tf32", config.tf32,
+                "on a GPU, float32 products with 10 bits of mantissa: faster, less exact");
+  schema.option("device", config.device, kDeviceHelp);
   schema.option("log_every", config.log_every, "steps between two lines").at_least(1).unit("steps");
   schema.option("validate_every", config.validate_every, "0: never").at_least(0).unit("steps");
   schema.option("validate_batches", config.validate_batches, "held-out batches of one validation")

@@ -22,8 +22,9 @@ struct TrainerConfig {
   int64_t steps = 100000;
   int64_t accumulate = 1;
   int64_t seed = 0;
-  std::string precision = "fp32";  // or bf16
-  std::string device = "cpu";
+  std::string precision = "fp32";  // or bf16, or fp16 on a GPU
+  bool tf32 = false;
+  std::string device = "auto";
   int64_t log_every = 1;
   int64_t validate_every = 1000;  // 0: never
   int64_t validate_batches = 8;

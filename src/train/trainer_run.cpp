@@ -16,7 +16,7 @@ void Trainer::announce() {
   RunStart about = parts_.about;
   about.task = parts_.task.name();
   about.precision = config_.precision;
-  about.device = config_.device;
+  about.device = device_.str();
   about.resumed_from_step = resumed_from_;
   about.steps_total = config_.steps;
   if (parts_.folder) about.folder = parts_.folder->path();
@@ -51,7 +51,7 @@ std::vector<ValidationReport> Trainer::validate() {
       const std::unique_ptr<Draws> draws = make_draws_(context, 0);
       context.draws = draws.get();
       const Batch batch = fetch(*parts_.validation, number);
-      const AutocastScope mixed(device_.type(), mixed_);
+      const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
       Losses losses = parts_.task.validate(batch, context);
       bool named = false;
       for (const auto& item : losses.named) named |= item.first == "loss";
@@ -95,7 +95,7 @@ void Trainer::write_samples() {
   const EvaluationScope evaluation(parts_.task.model());
   SampleWriter writer(parts_.folder->path(), step_, *reporter_);
   const Batch batch = fetch(*parts_.validation, 0);  // always the same one: what changes is the model
-  const AutocastScope mixed(device_.type(), mixed_);
+  const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
   parts_.task.write_samples(batch, "online", writer);
   if (ema_) {
     const EmaScope averaged(*ema_);

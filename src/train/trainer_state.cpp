@@ -62,6 +62,7 @@ Checkpoint Trainer::checkpoint() const {
   parts_.task.save_state(own);
   for (const auto& [name, tensor] : own) tensors["task." + name] = tensor;
   health_.state(tensors, "health.");
+  loss_scale_.state(tensors, "loss_scale.");
   tensors["trainer.step"] = at::scalar_tensor(step_, at::kLong);
   tensors["trainer.batches"] = at::scalar_tensor(batches_taken_, at::kLong);
   tensors["trainer.origin"] = at::scalar_tensor(origin_, at::kLong);
@@ -127,6 +128,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
           parts_.task.name(), task.empty() ? "something else" : task);
   restore(checkpoint.tensors);
   health_.load(checkpoint.tensors, "health.");
+  loss_scale_.load(checkpoint.tensors, "loss_scale.");
   step_ = counter(checkpoint.tensors, "trainer.step");
   batches_taken_ = counter(checkpoint.tensors, "trainer.batches");
   salt_ = counter(checkpoint.tensors, "trainer.salt");

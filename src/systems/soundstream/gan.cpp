@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/autograd.h>
 
+#include "core/autocast.h"
 #include "losses/adversarial.h"
 
 namespace melete {
@@ -121,8 +122,11 @@ at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, co
 
   opposition = oppose(contest.real_judged, contest.fake_judged);
   const at::Tensor total = weighted(opposition);
-  const at::Tensor gradient =
-      torch::autograd::grad({total}, {judged_fake}, {}, /*retain_graph=*/true).front();
+  at::Tensor gradient;
+  {
+    const AutocastScope off(total.device().type(), false);  // see gradient_penalty()
+    gradient = torch::autograd::grad({total}, {judged_fake}, {}, /*retain_graph=*/true).front();
+  }
   const at::Tensor carrier = (fake * gradient).sum();
   return carrier + (total - carrier).detach();
 }

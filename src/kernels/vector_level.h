@@ -1,0 +1,13 @@
+// Which of the hand-written kernels this process uses.
+#pragma once
+
+namespace melete {
+
+enum class VectorLevel { plain, v3, v4 };  // portable; x86-64-v3 (AVX2, FMA); x86-64-v4 (AVX-512)
+
+// The best that the processor has; MELETE_KERNELS=plain | v3 | v4 takes a lower one, for tests and
+// comparisons. Asked once.
+VectorLevel vector_level();
+const char* name_of(VectorLevel level);
+
+}  // namespace melete

@@ -1,0 +1,119 @@
+// Everything that runs a model, on a GPU that is not there (pretend_gpu.h): nothing reads device memory on
+// the host, nothing mixes devices, and results are the CPU's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/temporary_folder.h"
+#include "device/pretend_gpu.h"
+#include "every_recipe.h"
+#include "nn/draws.h"
+#include "run/checkpoint.h"
+#include "run/run_folder.h"
+#include "train/trainer.h"
+
+namespace melete {
+namespace {
+
+using melete::testing::gpu_traffic;
+using melete::testing::prepare;
+using melete::testing::PreparedRecipe;
+using melete::testing::pretend_gpu;
+using melete::testing::TemporaryFolder;
+
+TEST(PretendGpu, ComputesRefusesToMixAndCounts) {
+  const at::Tensor x = at::arange(6, at::kFloat).reshape({2, 3}), y = x.to(pretend_gpu());
+  const auto before = gpu_traffic();
+  EXPECT_TRUE(at::equal(at::mm(y, y.t()).cpu(), at::mm(x, x.t())));
+  EXPECT_EQ(gpu_traffic().copies_out, before.copies_out + 1);
+  EXPECT_THROW(y + x, c10::Error);
+  EXPECT_NO_THROW(y + at::tensor(1.0F));
+  at::Tensor view = y.select(0, 1);
+  view.zero_();
+  EXPECT_EQ(y.sum().item<float>(), 3);
+}
+
+TEST(PretendGpuDeathTest, HostCodeCannotReadItsMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const at::Tensor y = at::ones({4}, pretend_gpu());
+  EXPECT_EXIT(std::printf("%f\n", *y.data_ptr<float>()), ::testing::ExitedWithCode(86),
+              "touched device memory");
+}
+
+class EveryRecipeOnAGpu : public ::testing::TestWithParam<std::string> {};
+
+// The same two steps of two micro-batches each, here and there.
+TEST_P(EveryRecipeOnAGpu, TrainsAsOnTheCpu) {
+  PreparedRecipe cpu = prepare(GetParam(), 2), gpu = prepare(GetParam(), 2);
+  cpu.config.accumulate = gpu.config.accumulate = 2;
+  cpu.config.device = "cpu";
+  gpu.config.device = "cuda";
+  Trainer here({*cpu.task, *cpu.batches}, cpu.config), there({*gpu.task, *gpu.batches}, gpu.config);
+  for (int step = 0; step < 2; ++step) {
+    const StepReport a = here.step(), b = there.step();
+    EXPECT_FALSE(b.skipped) << b.skip_reason;
+    ASSERT_EQ(a.losses.size(), b.losses.size());
+    for (size_t i = 0; i < a.losses.size(); ++i) {
+      EXPECT_EQ(a.losses[i].first, b.losses[i].first);
+      EXPECT_NEAR(a.losses[i].second, b.losses[i].second, 2e-3 * std::max(1.0, std::abs(a.losses[i].second)))
+          << a.losses[i].first << " in step " << step + 1;
+    }
+  }
+  for (const auto& item : gpu.task->model().named_parameters())
+    EXPECT_TRUE(item.value().is_cuda()) << item.key();
+  for (const auto& item : gpu.task->model().named_buffers())
+    EXPECT_TRUE(item.value().is_cuda()) << item.key();
+}
+
+// A step waits for the device once a phase: to bring its numbers home.
+TEST_P(EveryRecipeOnAGpu, WaitsOnceAPhase) {
+  PreparedRecipe made = prepare(GetParam(), 2);
+  made.config.device = "cuda";
+  Trainer trainer({*made.task, *made.batches}, made.config);
+  trainer.step();  // k-means starts of codebooks, first statistics
+  const int64_t before = gpu_traffic().copies_out;
+  trainer.step();
+  EXPECT_LE(gpu_traffic().copies_out - before, static_cast<int64_t>(made.task->phases().size()));
+}
+
+// A whole run: validates, samples, saves; what it saved goes on on the CPU, and the other way round.
+TEST_P(EveryRecipeOnAGpu, ARunGoesOnOnAnotherDevice) {
+  const TemporaryFolder folder;
+  const std::atomic<bool> stop = false;
+  std::string device = "cuda";
+  for (const int64_t steps : {2, 3, 4}) {
+    SCOPED_TRACE(device);
+    PreparedRecipe made = prepare(GetParam(), 2);
+    made.config.device = device;
+    made.config.steps = steps;
+    made.config.validate_every = made.config.sample_every = 1;
+    made.config.validate_batches = 1;
+    RunFolder run(folder / "run", steps == 2 ? StartMode::new_run : StartMode::resume);
+    Trainer trainer({*made.task, *made.batches, made.batches.get(), &run}, made.config);
+    EXPECT_EQ(trainer.resume(), steps != 2);
+    const RunResult result = trainer.run(stop);
+    EXPECT_EQ(result.outcome, Outcome::finished) << result.reason;
+    EXPECT_EQ(result.step, steps);
+    device = device == "cuda" ? "cpu" : "cuda";
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipeOnAGpu, ::testing::ValuesIn(recipe_names()), test_name);
+
+}  // namespace
+}  // namespace melete
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!melete::testing::install_pretend_gpu()) {
+    std::puts("skipped: this LibTorch has a CUDA of its own");
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}
