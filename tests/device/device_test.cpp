@@ -17,8 +17,6 @@ namespace melete {
 namespace {
 
 using melete::testing::gpu_traffic;
-using melete::testing::prepare;
-using melete::testing::PreparedRecipe;
 using melete::testing::pretend_gpu;
 using melete::testing::TemporaryFolder;
 
@@ -45,7 +43,7 @@ class EveryRecipeOnAGpu : public ::testing::TestWithParam<std::string> {};
 
 // The same two steps of two micro-batches each, here and there.
 TEST_P(EveryRecipeOnAGpu, TrainsAsOnTheCpu) {
-  PreparedRecipe cpu = prepare(GetParam(), 2), gpu = prepare(GetParam(), 2);
+  Prepared cpu = prepare(GetParam(), 2), gpu = prepare(GetParam(), 2);
   cpu.config.accumulate = gpu.config.accumulate = 2;
   cpu.config.device = "cpu";
   gpu.config.device = "cuda";
@@ -68,7 +66,7 @@ TEST_P(EveryRecipeOnAGpu, TrainsAsOnTheCpu) {
 
 // A step waits for the device once a phase: to bring its numbers home.
 TEST_P(EveryRecipeOnAGpu, WaitsOnceAPhase) {
-  PreparedRecipe made = prepare(GetParam(), 2);
+  Prepared made = prepare(GetParam(), 2);
   made.config.device = "cuda";
   Trainer trainer({*made.task, *made.batches}, made.config);
   trainer.step();  // k-means starts of codebooks, first statistics
@@ -84,7 +82,7 @@ TEST_P(EveryRecipeOnAGpu, ARunGoesOnOnAnotherDevice) {
   std::string device = "cuda";
   for (const int64_t steps : {2, 3, 4}) {
     SCOPED_TRACE(device);
-    PreparedRecipe made = prepare(GetParam(), 2);
+    Prepared made = prepare(GetParam(), 2);
     made.config.device = device;
     made.config.steps = steps;
     made.config.validate_every = made.config.sample_every = 1;
