@@ -50,6 +50,21 @@ TEST_F(Ranks, AFrozenRankIsNamedAfterTheTimeout) {
                                   HasSubstr("rank 1 (process"), HasSubstr("froze")));
 }
 
+// Samples may take as long as they like, but not those of a rank that is no more.
+TEST_F(Ranks, AMainRankThatIsLostWhileItSamplesIsNoticed) {
+  for (const char* fault : {"kill", "stop"}) {
+    SCOPED_TRACE(fault);
+    const Ended ended = run(words(folder_ / fault, 6,
+                                  {"--batch_size", "4", "--procs", "2", "--train.sample_every", "3",
+                                   "--train.dist.timeout_seconds", "2"}),
+                            {{"MELETE_TEST_FAULT", fmt::format("{}:0:samples:3", fault)}});
+    EXPECT_EQ(ended.code, 1) << ended.output;
+    EXPECT_LT(ended.seconds, 40);
+    EXPECT_THAT(ended.output,
+                AllOf(HasSubstr("[rank 1] melete: [dist] rank 1 waited in samples of step 3 for rank 0")));
+  }
+}
+
 TEST_F(Ranks, AFailureOfOneIsToldByAll) {
   const Ended ended = run(words(folder_ / "run", 6, {"--batch_size", "4", "--procs", "2"}),
                           {{"MELETE_TEST_FAULT", "fail:1:forward:3"}});

@@ -5,8 +5,11 @@
 #include <ATen/record_function.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <thread>
 
 #include "core/base/random.h"
 #include "core/engine.h"
@@ -263,6 +266,52 @@ TEST_F(Ranks, BadNumbersOfOneAreSkippedByAll) {
     for (const auto& [name, tensor] : main.tensors)
       EXPECT_TRUE(at::isfinite(tensor).all().item<bool>()) << name;
     EXPECT_LT(difference((folder_ / "1-0.safetensors").string(), out + "-0.safetensors"), kRounding);
+  }
+}
+
+// A toy whose samples take longer than anyone waits in a collective.
+struct SlowSampler : toy::ToyTask {
+  void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    toy::ToyTask::write_samples(batch, label, writer);
+  }
+};
+
+// Not a test of its own: one rank of the test below, in a process of its own.
+TEST(Helper, OneRankThatWaitsForSamples) {
+  const char* out = std::getenv("MELETE_TEST_SLOW_SAMPLES");
+  if (!out) GTEST_SKIP() << "runs only as a process of Ranks.WaitForSamplesLongerThanForEachOther";
+  set_threads(1);
+  DistConfig dist;
+  dist.heartbeat_seconds = 0.1;
+  dist.timeout_seconds = 0.75;
+  Group group(read_place(), dist);
+  SlowSampler task;
+  SharedToys training(group), validation(group);
+  TrainerConfig config = toy::small_config(4);
+  config.sample_every = 2;
+  std::optional<RunFolder> folder;
+  if (group.main()) folder.emplace(out, StartMode::new_run);
+  TrainerParts parts{task, training, &validation};
+  parts.group = &group;
+  parts.folder = folder ? &*folder : nullptr;
+  Trainer trainer(std::move(parts), config);
+  EXPECT_EQ(trainer.run(std::atomic<bool>(false)).outcome, Outcome::finished);
+  EXPECT_EQ(task.sample_labels.size(), group.main() ? 4u : 0u);  // two times, online and averaged
+  group.finish();
+}
+
+TEST_F(Ranks, WaitForSamplesLongerThanForEachOther) {
+  const int port = free_port();
+  for (const Ended& ended :
+       run_ranks(3, "/proc/self/exe", {"--gtest_filter=Helper.OneRankThatWaitsForSamples"}, folder_,
+                 [&](int64_t rank) {
+                   Variables variables = rank_of(rank, 3, port);
+                   variables["MELETE_TEST_SLOW_SAMPLES"] = (folder_ / "run").string();
+                   return variables;
+                 })) {
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_GT(ended.seconds, 2 * 2 * 1.5) << "nobody was slow, so this test has shown nothing";
   }
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs melete to a temporary folder, builds examples/encode_decode against it as a stranger would, and runs it.
+# Installs melete to a temporary folder, builds the projects of examples/ against it as a stranger would, and runs them.
 #   install_example.sh SOURCE_FOLDER BUILD_FOLDER [cmake arguments, for example -DTorch_DIR=...]
 set -euo pipefail
 source=$1 build=$2
@@ -18,17 +18,19 @@ if find "$prefix" -name '*.cmake' -exec grep -nE -- "$source|$build|-Werror|-Wsh
   fail "the CMake package holds the build's own paths or flags"
 fi
 
-# A copy of the example, so that nothing of the checkout is beside it.
-cp -r "$source/examples/encode_decode" "$work/example"
-{ cmake -G Ninja -S "$work/example" -B "$work/example/build" -DCMAKE_BUILD_TYPE=Release \
-        -Dmelete_ROOT="$prefix" "$@" &&
-  cmake --build "$work/example/build"; } >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "build"; }
-example=$work/example/build/encode_decode
+# Copies of the examples, so that nothing of the checkout is beside them.
+cp -r "$source/examples" "$work/examples"
+for name in encode_decode own_dataset; do
+  example=$work/examples/$name
+  { cmake -G Ninja -S "$example" -B "$example/build" -DCMAKE_BUILD_TYPE=Release -Dmelete_ROOT="$prefix" "$@" &&
+    cmake --build "$example/build"; } >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "build $name"; }
+  status=0
+  "$example/build/$name" 2>"$work/usage.txt" || status=$?
+  [ "$status" -eq 2 ] || fail "$name without words: expected exit code 2, got $status"
+  grep -q '^usage: ' "$work/usage.txt" || fail "$name printed no usage"
+done
 
-status=0
-"$example" 2>"$work/usage.txt" || status=$?
-[ "$status" -eq 2 ] || fail "without words expected exit code 2, got $status"
-grep -q '^usage: ' "$work/usage.txt" || fail "no usage was printed"
+example=$work/examples/encode_decode/build/encode_decode
 status=0
 "$example" "$work/none" in.wav out.wav 2>"$work/error.txt" || status=$?
 [ "$status" -eq 1 ] || fail "for a missing run expected exit code 1, got $status"
@@ -36,13 +38,31 @@ status=0
 # A codec of a few hundred weights, one step old, from the installed program.
 cd "$work"
 "$prefix/bin/melete" data synth -o recordings --count 2 --seconds 1 --rate 8000 --format wav >/dev/null 2>&1
-"$prefix/bin/melete" train soundstream --data recordings --out run --steps 1 --batch_size 1 \
-  --data.segment_seconds 0.25 --data.valid_fraction 0 --model.codec.sample_rate_hz 8000 --model.codec.channels 2 \
-  --model.codec.strides 4,8 --model.codec.channel_multiples 1,2 --model.codec.dim 4 --no-model.codec.attention \
-  --model.codec.quantizer.quantizers 3 --model.codec.quantizer.codebook_size 8 --model.discriminator_scales 1 \
-  --model.multi_scale.channels 2 --model.multi_scale.layers 1 --model.multi_scale.groups 2 \
-  --model.stft.channels 2 --model.stft.channel_multiples 1 --model.stft.frequency_strides 2 \
-  --model.stft.time_strides 2 >"$work/train.log" 2>&1 || { cat "$work/train.log" >&2; fail "train"; }
+cat >tiny.toml <<'END'
+batch_size = 2
+[data]
+segment_seconds = 0.25
+valid_fraction = 0
+[model.codec]
+sample_rate_hz = 8000
+channels = 2
+strides = [4, 8]
+channel_multiples = [1, 2]
+dim = 4
+attention = false
+quantizer = { quantizers = 3, codebook_size = 8 }
+[model]
+discriminator_scales = [1]
+multi_scale = { channels = 2, layers = 1, groups = [2] }
+stft = { channels = 2, channel_multiples = [1], frequency_strides = [2], time_strides = [2] }
+[train]
+validate_every = 2
+sample_every = 2
+save_every = 2
+log_every = 1
+END
+"$prefix/bin/melete" train soundstream --config tiny.toml --data recordings --out run --steps 1 >"$work/train.log" 2>&1 ||
+  { cat "$work/train.log" >&2; fail "train"; }
 "$example" run recordings/music_000000.wav decoded/out.wav 2 >/dev/null 2>&1 && fail "wrote to a folder that is not there"
 "$example" run recordings/music_000000.wav out.wav 2 | tee "$work/said.txt"
 grep -q '2 of 3 quantizers' "$work/said.txt" || fail "expected 2 of 3 quantizers"
@@ -51,4 +71,18 @@ mkdir decoded && mv out.wav decoded/
 "$prefix/bin/melete" data index decoded -o decoded.jsonl 2>/dev/null
 grep -q '"rate_hz":8000' decoded.jsonl || fail "the decoded recording is not at the codec's rate"
 grep -q '"frames":8000' decoded.jsonl || fail "the decoded recording has another length than the original"
-echo "install and example: ok"
+# The stranger's own data: trained on, validated on, heard; and gone on with where it stopped.
+example=$work/examples/own_dataset/build/own_dataset
+"$example" none.toml glides 2 2>"$work/error.txt" && fail "trained without a recipe"
+grep -q '^own_dataset: .*none.toml' "$work/error.txt" || fail "the missing recipe is not named"
+[ ! -e glides ] || fail "a run folder was made for a recipe that is not there"
+"$example" tiny.toml glides 2 >"$work/said.txt"
+grep -q '^step 2 of 2: loss ' "$work/said.txt" || fail "own_dataset did not train"
+grep -q '^held-out glides, online weights: loss ' "$work/said.txt" || fail "own_dataset did not validate"
+grep -q '^listen to .*glide_[0-9]*_online.flac' "$work/said.txt" || fail "own_dataset wrote no samples"
+"$example" tiny.toml glides 4 | tee "$work/said.txt"
+grep -q '^step 3 of 4: ' "$work/said.txt" || fail "own_dataset did not go on with step 3"
+grep -q '^step [12] of 4: ' "$work/said.txt" && fail "own_dataset began again"
+"$prefix/bin/melete" codec encode recordings/music_000000.wav --from glides -o glide.tokens >/dev/null 2>&1 ||
+  fail "melete cannot use the run of own_dataset"
+echo "install and examples: ok"

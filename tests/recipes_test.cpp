@@ -2,121 +2,23 @@
 // line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/base/error.h"
-#include "measure/noise_batches.h"
+#include "every_recipe.h"
 #include "nn/draws.h"
 #include "run/checkpoint.h"
-#include "systems/foreign.h"
-#include "systems/system.h"
-#include "train/feed.h"
-#include "train/trainer.h"
+#include "run/run_folder.h"
 
 namespace melete {
 namespace {
 
 namespace fs = std::filesystem;
 using melete::testing::TemporaryFolder;
-
-// A toy system: it learns a matrix from recordings.
-class ToyRecipe : public RecordingsRecipe {
- public:
-  class ToyTask : public Task {
-   public:
-    explicit ToyTask(nlohmann::ordered_json whole) : whole_(std::move(whole)) {}
-    std::string name() const override { return "toy-matrix"; }
-    torch::nn::Module& model() override { return *net_; }
-    std::vector<Phase> phases() override {
-      Phase phase;
-      phase.name = "matrix";
-      phase.groups = {{"matrix", parameters_of_net()}};
-      phase.loss = [this](const Batch& batch, const StepContext&) { return losses(batch); };
-      return {phase};
-    }
-    nlohmann::ordered_json config() const override { return whole_; }
-    Losses validate(const Batch& batch, const StepContext&) override { return losses(batch); }
-    void write_samples(const Batch&, const std::string&, SampleWriter&) override {}
-
-   private:
-    NamedTensors parameters_of_net() {
-      NamedTensors all;
-      for (const auto& item : net_->named_parameters()) all.emplace_back(item.key(), item.value());
-      return all;
-    }
-    Losses losses(const Batch& batch) {
-      const at::Tensor x = batch["wave"].narrow(1, 0, 16);
-      return {at::mse_loss(net_(x), x * 2), {}};
-    }
-    nlohmann::ordered_json whole_;
-    torch::nn::Linear net_{16, 16};
-  };
-
-  ToyRecipe() { data.segment_samples = 64; }
-  std::string name() const override { return "toy-matrix"; }
-  void settle() override { data.rates_hz = {8000}; }
-  std::unique_ptr<Task> make_task() override { return std::make_unique<ToyTask>(schema().json()); }
-  Feed open(const OpenRequest& request) override { return open_recordings(*this, request); }
-  Batch example(int64_t items) override {
-    Batch batch;
-    batch.set("wave", at::randn({items, 64}));
-    return batch;
-  }
-
- protected:
-  void describe_task(Schema&) override {}
-};
-
-// The one line.
-void add_toy() {
-  static const bool added = [] {
-    add_system(
-        {"toy", "for tests", {{"toy-matrix", "a matrix", [] { return std::make_unique<ToyRecipe>(); }, {}}}});
-    return true;
-  }();
-  (void)added;
-}
-
-// The small settings of a recipe, where it has some: recipes/<room>/<name>_tiny.toml, or the room's
-// tiny.toml.
-std::string tiny_file(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  for (const auto& entry : fs::recursive_directory_iterator(fs::path(MELETE_SOURCE_DIR) / "recipes")) {
-    const fs::path& path = entry.path();
-    if (path.stem() == name + "_tiny" || (path.stem() == "tiny" && path.parent_path().filename() == name))
-      return path.string();
-  }
-  return "";
-}
-
-struct Prepared {
-  std::unique_ptr<Recipe> recipe;
-  std::unique_ptr<Task> task;
-  std::unique_ptr<NoiseBatches> batches;
-  TrainerConfig config;
-};
-
-Prepared prepare(const std::string& name, int64_t items) {
-  Prepared made;
-  made.recipe = make_recipe(name);
-  Schema schema = made.recipe->schema();
-  if (const std::string file = tiny_file(name); !file.empty()) schema.apply_file(file);
-  schema.check();
-  made.recipe->settle_on_paper();
-  torch::manual_seed(1);
-  made.task = made.recipe->make_task();
-  made.batches = std::make_unique<NoiseBatches>(made.recipe->example(items));
-  made.config = made.recipe->train;
-  made.config.steps = 1000;
-  return made;
-}
 
 TEST(EveryRecipe, TrainsValidatesAndGoesOnBitForBit) {
   add_toy();
@@ -161,8 +63,20 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   ASSERT_EQ(run_program({"data", "synth", "-o", data, "--count", "4", "--seconds", "1", "--rate", "8000",
                          "--format", "wav"}),
             0);
-  const std::vector<std::string> words = {"train", "toy-matrix", "--data", data,        "--out",
-                                          run,     "--steps",    "4",      "--threads", "1"};
+  const std::vector<std::string> words = {"train",
+                                          "toy-matrix",
+                                          "--data",
+                                          data,
+                                          "--out",
+                                          run,
+                                          "--steps",
+                                          "4",
+                                          "--threads",
+                                          "1",
+                                          "--train.ema.update_after_step",
+                                          "0",
+                                          "--train.ema.update_every",
+                                          "1"};
   ASSERT_EQ(run_program(words), 0);
   ASSERT_EQ(run_program({"train", "toy-matrix", "--out", run, "--resume", "--steps", "6"}), 0);
   ASSERT_EQ(run_program({"bench", "toy-matrix", "--threads", "1", "--repeats", "1"}), 0);
@@ -170,6 +84,26 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   ASSERT_EQ(run_program({"train", "toy-matrix", "--data", data, "--out", folder / "again", "--steps", "2",
                          "--threads", "1", "--from", folder / "toy.safetensors"}),
             0);
+  // The averaged weights as those that it goes on from; the rest of the checkpoint stays.
+  const std::string settled = folder / "settled";
+  ASSERT_EQ(run_program({"export", run, "-o", settled, "--ema-as-model"}), 0);
+  const Checkpoint before = latest_usable(run, {})->checkpoint,
+                   after = latest_usable(settled, {})->checkpoint;
+  const at::Tensor average = before.tensors.at("ema.average.weight");
+  EXPECT_FALSE(average.equal(before.tensors.at("model.weight")))
+      << "nothing to show: the average is the model";
+  EXPECT_TRUE(after.tensors.at("model.weight").equal(average));
+  EXPECT_EQ(after.meta, before.meta);
+  for (const auto& [name, tensor] : before.tensors)
+    if (!name.starts_with("model.")) EXPECT_TRUE(tensor.equal(after.tensors.at(name))) << name;
+  ASSERT_EQ(run_program({"train", "toy-matrix", "--out", settled, "--resume", "--steps", "8"}), 0);
+  EXPECT_EQ(latest_usable(settled, {})->checkpoint.step(), 8);
+  EXPECT_EQ(run_program({"export", run, "-o", settled, "--ema-as-model"}), 1)
+      << "an old run was written over";
+  EXPECT_EQ(run_program({"export", run, "-o", folder / "toy.pt", "--ema-as-model"}), 1);
+  EXPECT_EQ(run_program({"export", folder / "toy.safetensors", "-o", folder / "x", "--ema-as-model"}), 1)
+      << "weights for inference have no average";
+
   // A folder of tokens is not a folder of recordings, and leaves no run behind.
   EXPECT_EQ(run_program({"train", "toy-matrix", "--data", folder / "nothing", "--out", folder / "none",
                          "--steps", "1"}),

@@ -68,6 +68,154 @@ TEST(Schedule, ExponentialAndStepStopAtTheMinimum) {
   EXPECT_EQ(step.rate(8), 0.25);
 }
 
+// The rates that torch.optim.lr_scheduler of PyTorch 1.13 gives with a learning rate of 0.1.
+void expect_rates(Schedule& schedule, const std::vector<double>& expected, const char* what) {
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(schedule.rate(static_cast<int64_t>(step)), expected[step], 1e-12)
+        << what << ", step " << step;
+}
+
+void expect_momenta(const Schedule& schedule, const std::vector<double>& expected, const char* what) {
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(schedule.momentum(static_cast<int64_t>(step)).value(), expected[step], 1e-12)
+        << what << ", step " << step;
+}
+
+TEST(Schedule, MultiStepIsPyTorchs) {  // MultiStepLR(milestones=[3, 5, 5, 9], gamma=0.5)
+  ScheduleConfig config = of_kind("multi_step");
+  config.milestones = {3, 5, 5, 9};
+  config.gamma = 0.5;
+  Schedule schedule(config, 0.1, 100);
+  expect_rates(schedule,
+               {0.1, 0.1, 0.1, 0.05, 0.05, 0.0125, 0.0125, 0.0125, 0.0125, 0.00625, 0.00625, 0.00625},
+               "multi_step");
+  EXPECT_FALSE(schedule.momentum(3).has_value());
+}
+
+TEST(Schedule, PolynomialIsPyTorchs) {  // PolynomialLR(total_iters=8, power=2)
+  ScheduleConfig config = of_kind("polynomial");
+  config.decay_steps = 8;
+  config.power = 2;
+  Schedule schedule(config, 0.1, 100);
+  expect_rates(schedule, {0.1, 0.0765625, 0.05625, 0.0390625, 0.025, 0.0140625, 0.00625, 0.0015625, 0, 0},
+               "polynomial");
+  config.minimum = 0.02;
+  Schedule above(config, 0.1, 100);
+  EXPECT_NEAR(above.rate(4), 0.04, 1e-15);
+  EXPECT_EQ(above.rate(100), 0.02);
+}
+
+TEST(Schedule, OneCycleIsPyTorchs) {  // OneCycleLR(max_lr=0.1, total_steps=12)
+  Schedule schedule(of_kind("one_cycle"), 0.1, 12);
+  expect_rates(schedule,
+               {0.004, 0.034978965422, 0.0879285159122, 0.0994415435451, 0.0933012969841, 0.081174565395,
+                0.0647378997695, 0.0462637102667, 0.0283060998209, 0.0133477530189, 0.00345669874254, 4e-07},
+               "one_cycle");
+  expect_momenta(schedule,
+                 {0.95, 0.917730244352, 0.862574462591, 0.850558458689, 0.856698729811, 0.868825509907,
+                  0.885262241279, 0.903736504679, 0.921694186956, 0.936652593591, 0.946543687432, 0.95},
+                 "one_cycle");
+  EXPECT_EQ(schedule.rate(1000), schedule.rate(11));  // there PyTorch raises an error
+
+  ScheduleConfig config = of_kind("one_cycle");
+  config.decay_steps = 12;
+  config.one_cycle.rising_share = 0.25;
+  config.one_cycle.shape = "linear";
+  config.one_cycle.start_divisor = 10;
+  config.one_cycle.end_divisor = 100;
+  config.one_cycle.three_parts = true;
+  config.one_cycle.low_momentum = 0.8;
+  config.one_cycle.high_momentum = 0.9;
+  Schedule three(config, 0.1, 100);
+  expect_rates(three,
+               {0.01, 0.055, 0.1, 0.055, 0.01, 0.00858571428571, 0.00717142857143, 0.00575714285714,
+                0.00434285714286, 0.00292857142857, 0.00151428571429, 0.0001},
+               "three parts");
+  expect_momenta(three, {0.9, 0.85, 0.8, 0.85, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9}, "three parts");
+  config.one_cycle.cycle_momentum = false;
+  EXPECT_FALSE(Schedule(config, 0.1, 100).momentum(1).has_value());
+}
+
+TEST(Schedule, CyclicIsPyTorchs) {
+  ScheduleConfig config = of_kind("cyclic");
+  config.minimum = 0.01;
+  config.cyclic.up_steps = 3;
+  config.cyclic.down_steps = 2;
+  config.cyclic.cycle_momentum = true;
+  Schedule triangular(config, 0.1, 100);
+  expect_rates(triangular, {0.01, 0.04, 0.07, 0.1, 0.055, 0.01, 0.04, 0.07, 0.1, 0.055, 0.01, 0.04},
+               "triangular");
+  expect_momenta(triangular,
+                 {0.9, 0.866666666667, 0.833333333333, 0.8, 0.85, 0.9, 0.866666666667, 0.833333333333},
+                 "triangular");
+  config.cyclic = {};
+  config.cyclic.up_steps = 2;
+  config.cyclic.mode = "triangular2";
+  Schedule halved(config, 0.1, 100);
+  expect_rates(halved, {0.01, 0.055, 0.1, 0.055, 0.01, 0.0325, 0.055, 0.0325, 0.01, 0.02125, 0.0325, 0.02125},
+               "triangular2");
+  EXPECT_FALSE(halved.momentum(1).has_value());
+  config.cyclic.down_steps = 3;
+  config.cyclic.mode = "exp_range";
+  config.cyclic.gamma = 0.9;
+  Schedule shrinking(config, 0.1, 100);
+  expect_rates(shrinking,
+               {0.01, 0.0505, 0.0829, 0.05374, 0.029683, 0.01, 0.033914845, 0.053046721, 0.0358280326,
+                0.02162261467, 0.01, 0.0241214768241},
+               "exp_range");
+}
+
+TEST(Schedule, ATableGivesStairsOrLines) {
+  ScheduleConfig config = of_kind("table", 2);
+  config.table = {"3:0.5", "7:0.25"};
+  Schedule stairs(config, 0.1, 100);  // LambdaLR with these factors, after two steps of warm-up
+  expect_rates(stairs, {0.05, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.025, 0.025}, "stairs");
+  config.table_in_lines = true;
+  Schedule lines(config, 0.1, 100);
+  expect_rates(lines, {0.05, 0.1, 0.1, 0.25 / 3, 0.2 / 3, 0.05, 0.04375, 0.0375, 0.03125, 0.025, 0.025},
+               "lines");
+  config.table = {"0:0.5", "1e3:0.1"};
+  EXPECT_THROW(Schedule(config, 0.1, 100), Error);
+  for (const char* wrong : {"", "5", "5:", ":1", "x:1", "5:y", "5:1:2", "-1:1", "5:-1", "5:nan", "5:0.5 "}) {
+    config.table = {wrong};
+    EXPECT_THROW(Schedule(config, 0.1, 100), Error) << wrong;
+  }
+  config.table = {"5:1", "5:0.5"};
+  EXPECT_THROW(Schedule(config, 0.1, 100), Error);
+  config.table = {};
+  EXPECT_THROW(Schedule(config, 0.1, 100), Error);
+}
+
+// A curve that begins low is led up to by its warm-up, not jumped down to.
+TEST(Schedule, WarmupLeadsToTheBeginningOfTheCurve) {
+  for (const char* kind : {"one_cycle", "cyclic", "table"}) {
+    ScheduleConfig config = of_kind(kind, 4);
+    config.minimum = 0.01;
+    config.table = {"0:0.2", "5:1"};
+    Schedule schedule(config, 0.1, 40);
+    const double first = schedule.rate(4);
+    EXPECT_LT(first, 0.1) << kind;
+    for (int64_t step = 0; step < 4; ++step)
+      EXPECT_DOUBLE_EQ(schedule.rate(step), first * static_cast<double>(step + 1) / 4) << kind;
+  }
+}
+
+TEST(Schedule, EveryKindIsAFunctionOfTheStepAlone) {
+  for (const std::string& kind : schedule_kinds()) {
+    ScheduleConfig config = of_kind(kind, 3);
+    config.milestones = {4, 9};
+    config.table = {"5:0.5"};
+    config.cyclic.up_steps = 4;
+    Schedule forward(config, 1, 30), jumping(config, 1, 30);
+    std::vector<double> rates;
+    for (int64_t step = 0; step < 30; ++step) rates.push_back(forward.rate(step));
+    for (const int64_t step : {29, 0, 7, 7, 3, 20}) {
+      EXPECT_EQ(jumping.rate(step), rates[static_cast<size_t>(step)]) << kind;
+      EXPECT_EQ(jumping.momentum(step), forward.momentum(step)) << kind;
+    }
+  }
+}
+
 TEST(Schedule, IsAFunctionOfTheStepAlone) {
   for (const bool upstream : {false, true}) {
     ScheduleConfig config = of_kind("cosine", 3);
@@ -89,6 +237,12 @@ TEST(Schedule, RefusesWhatMakesNoSense) {
   config = of_kind("constant", 0);
   config.upstream_warmup = true;
   EXPECT_THROW(Schedule(config, 1, 10), Error);
+  EXPECT_THROW(Schedule(of_kind("multi_step"), 1, 10), Error);
+  for (const char* kind : {"one_cycle", "cyclic"}) {
+    config = of_kind(kind, 2);
+    config.upstream_warmup = true;
+    EXPECT_THROW(Schedule(config, 1, 10), Error) << kind;
+  }
 }
 
 TEST(UpstreamSchedule, TheDefaultStaysAtTheRateOverTheWarmup) {
@@ -116,6 +270,22 @@ TEST(UpstreamSchedule, RecursionsFollowTheirClosedForms) {
   EXPECT_DOUBLE_EQ(restarts.rate(3), 1);
   EXPECT_NEAR(restarts.rate(6), 0.5, 1e-12);
   EXPECT_DOUBLE_EQ(restarts.rate(9), 1);
+}
+
+TEST(UpstreamSchedule, KnowsMultiStepAndPolynomialCurves) {
+  ScheduleConfig config = of_kind("multi_step", 1);
+  config.upstream_warmup = true;
+  config.milestones = {3, 5};
+  config.gamma = 0.5;
+  Schedule steps(config, 1, 30);
+  config.kind = "polynomial";
+  config.decay_steps = 10;
+  config.power = 2;
+  Schedule polynomial(config, 1, 30);
+  for (int64_t step = 0; step < 12; ++step) {
+    EXPECT_NEAR(steps.rate(step), step < 3 ? 1 : step < 5 ? 0.5 : 0.25, 1e-12);
+    EXPECT_NEAR(polynomial.rate(step), std::pow(std::max(0.0, 1 - static_cast<double>(step) / 10), 2), 1e-12);
+  }
 }
 
 // The scheduler's first factor is lost, because the warm-up restores the rate it remembered before it.

@@ -65,6 +65,7 @@ struct Settings {
   bool upstream_clip = false;
   bool same_batches = false;
   double clip_norm = 0.5;
+  ScheduleConfig schedule = {.warmup_steps = 3, .kind = "cosine"};  // of the generator
 };
 
 class ToyTask : public Task {
@@ -85,8 +86,7 @@ class ToyTask : public Task {
     generator.groups = {{"generator", named("generator.")}};
     generator.optimiser.learning_rate = 0.01;
     generator.optimiser.weight_decay = 0.01;
-    generator.schedule.kind = "cosine";
-    generator.schedule.warmup_steps = 3;
+    generator.schedule = settings_.schedule;
     generator.clip_norm = settings_.clip_norm;
     if (settings_.upstream_clip)
       for (const auto& [key, tensor] : named("judge")) generator.also_in_norm.push_back(tensor);

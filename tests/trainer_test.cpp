@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "core/engine.h"
 #include "toy_task.h"
@@ -61,6 +62,50 @@ TEST(Trainer, ResumeEqualsUninterruptedBitForBit) {
         EXPECT_EQ(source.asked.front(), cut * (same_batches ? 2 : 4));
       }
     }
+}
+
+// Rates and, where a curve moves it, the optimiser's momentum.
+TEST(Trainer, ResumeIsExactWithEveryKindOfSchedule) {
+  std::set<double> losses;
+  for (const std::string& kind : schedule_kinds()) {
+    SCOPED_TRACE(kind);
+    Settings settings;
+    settings.schedule.kind = kind;
+    settings.schedule.milestones = {2, 5};
+    settings.schedule.step_size = 2;
+    settings.schedule.period = 4;
+    settings.schedule.power = 2;
+    settings.schedule.table = {"2:0.5", "5:0.1"};
+    settings.schedule.cyclic.up_steps = 2;
+    settings.schedule.cyclic.cycle_momentum = true;
+    const TrainerConfig config = small_config(9);
+    ToyTask whole_task(settings), first_task(settings), second_task(settings);
+    ToySource whole_source, first_source, second_source;
+    Trainer whole({whole_task, whole_source}, config), first({first_task, first_source}, config),
+        second({second_task, second_source}, config);
+    StepReport last;
+    for (int i = 0; i < 9; ++i) last = whole.step();
+    for (int i = 0; i < 5; ++i) first.step();
+    second.load(copied(first.checkpoint()));
+    for (int i = 5; i < 9; ++i) second.step();
+    expect_same(whole.checkpoint(), second.checkpoint(), kind);
+    losses.insert(last.losses.front().second);
+  }
+  EXPECT_EQ(losses.size(), schedule_kinds().size()) << "the curves do not reach the weights";
+}
+
+TEST(Trainer, MomentumFollowsTheCycle) {
+  const auto weights = [](bool cycle_momentum) {
+    Settings settings;
+    settings.schedule.kind = "one_cycle";
+    settings.schedule.one_cycle.cycle_momentum = cycle_momentum;
+    ToyTask task(settings);
+    ToySource source;
+    Trainer trainer({task, source}, small_config(6));
+    for (int i = 0; i < 6; ++i) trainer.step();
+    return task.net->generator->weight.detach().clone();
+  };
+  EXPECT_FALSE(weights(true).equal(weights(false)));
 }
 
 TEST(Trainer, SeedAndStepDecideTheDraws) {

@@ -14,6 +14,7 @@
 #include "io/base/file_content.h"
 #include "run/run_folder.h"
 #include "systems/foreign.h"
+#include "train/ema_as_model.h"
 
 namespace melete {
 
@@ -167,6 +168,7 @@ int import_command(const std::vector<std::string>& args) {
 
 int export_command(const std::vector<std::string>& args) {
   std::string from, out, purpose = "inference", weights = "ema";
+  bool as_model = false;
   Arguments arguments("export", "writes a checkpoint as a file for others");
   arguments.word("from", from, "run folder or checkpoint");
   arguments.option("out", out, "x.pt with the Python system's names, or x.safetensors of melete");
@@ -179,11 +181,24 @@ int export_command(const std::vector<std::string>& args) {
       .option("weights", weights,
               "ema: averaged, where there is an average; online: as the optimiser left them")
       .one_of({"ema", "online"});
+  arguments.option(
+      "ema-as-model", as_model,
+      "a new run folder (or x.safetensors) that training goes on from, with the averaged weights as "
+      "the online ones");
   arguments.alias("o", "out");
   arguments.example("export runs/codec -o codec.pt");
   arguments.example("export runs/codec -o codec.safetensors --for finetune");
+  arguments.example("export runs/codec -o runs/settled --ema-as-model");
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("-o is missing: x.pt or x.safetensors");
+  if (as_model) {
+    if (purpose != "inference" || weights != "ema")
+      throw UsageError("--ema-as-model says what is written; leave --for and --weights out");
+    const std::string path = write_ema_as_model(open_checkpoint(from, "export"), out);
+    fmt::print("{}: {}, to go on training from\n", path,
+               human_bytes(static_cast<double>(fs::file_size(path))));
+    return 0;
+  }
   const ExportFor what = purpose == "inference"  ? ExportFor::inference
                          : purpose == "finetune" ? ExportFor::finetune
                                                  : ExportFor::training;

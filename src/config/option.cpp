@@ -1,4 +1,5 @@
 // One setting: its value as text and as JSON, and the rules that a new value must keep.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -265,6 +266,11 @@ Option& Option::kept(std::string checkpoint_name, std::string& bytes) {
 Option& Option::unit(std::string unit) {
   unit_ = std::move(unit);
   return *this;
+}
+
+bool Option::shown() const {
+  return changed() || choice_ == nullptr ||
+         std::find(in_use_for_.begin(), in_use_for_.end(), *choice_) != in_use_for_.end();
 }
 
 std::string Option::type_name() const {

@@ -22,9 +22,10 @@ std::string last_part(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(dot + 1);
 }
 
-// Calls start(section, help) once for every section that has options of its own, then each(option).
-template <class Start, class Each>
-void for_each_group(const Schema& schema, const Start& start, const Each& each) {
+// Calls start(section, help) once for every section that has options of its own among those that are wanted,
+// then each(option).
+template <class Wanted, class Start, class Each>
+void for_each_group(const Schema& schema, const Wanted& wanted, const Start& start, const Each& each) {
   std::vector<std::pair<std::string, std::string>> groups{{"", ""}};
   groups.insert(groups.end(), schema.sections().begin(), schema.sections().end());
   for (const Option& option : schema.options()) {  // a dotted name may stand without a declared section
@@ -35,7 +36,7 @@ void for_each_group(const Schema& schema, const Start& start, const Each& each) 
   for (const auto& [section, help] : groups) {
     bool started = false;
     for (const Option& option : schema.options()) {
-      if (section_of(option.name()) != section) continue;
+      if (section_of(option.name()) != section || !wanted(option)) continue;
       if (!started) start(section, help);
       started = true;
       each(option);
@@ -55,6 +56,15 @@ Option& Schema::add(std::string name, Target target, std::string help) {
 void Schema::add_section(const std::string& name, const std::string& help) {
   require(find(name) == nullptr && !is_section(name), "[{}] is described twice", name);
   sections_.emplace_back(name, help);
+}
+
+void Schema::only_for(const std::string& name, const std::string& choice,
+                      const std::vector<std::string>& values) {
+  for (Option& option : options_)
+    if (option.name() == prefix_ + name || option.name().starts_with(prefix_ + name + ".")) {
+      option.choice_ = &choice;
+      option.in_use_for_ = values;
+    }
 }
 
 bool Schema::is_section(const std::string& name) const {
@@ -146,12 +156,13 @@ std::string Schema::table() const {
   size_t name_width = 0;
   bool any_changed = false;
   for (const Option& option : options_) {
+    if (!option.shown()) continue;
     name_width = std::max(name_width, indent(option) + last_part(option.name()).size());
     any_changed = any_changed || option.changed();
   }
   std::string out;
   for_each_group(
-      *this,
+      *this, [](const Option& option) { return option.shown(); },
       [&](const std::string& section, const std::string& help) {
         if (section.empty()) return;
         out += fmt::format("  {}{}{}\n", section, help.empty() ? "" : ": ", help);
@@ -173,7 +184,7 @@ std::string Schema::help_text(int width) const {
   name_width = std::min<size_t>(name_width, 40);
   std::string out;
   for_each_group(
-      *this,
+      *this, [](const Option&) { return true; },
       [&](const std::string& section, const std::string& help) {
         if (!out.empty()) out += "\n";
         if (!section.empty())

@@ -53,6 +53,7 @@ class Option {
 
   std::string text() const;             // the value as it would be written in TOML
   nlohmann::ordered_json json() const;  // the value
+  bool shown() const;                   // in the start-up table
   // Each throws an Error "[name] expected ..., got ..." and then leaves the value as it was.
   void set_text(const std::string& text);  // from a flag: "64", "2,4,5,8" or "[2, 4, 5, 8]", "true"
   void set_json(const nlohmann::ordered_json& value);  // from a checkpoint or a parsed TOML file
@@ -65,6 +66,9 @@ class Option {
   std::vector<std::string> choices_;
   std::string kept_name_;
   std::string* kept_bytes_ = nullptr;
+  const std::string* choice_ = nullptr;  // only while it holds one of these is this option in use
+  std::vector<std::string> in_use_for_;
+  friend class Schema;
 };
 
 class Schema {
@@ -82,6 +86,10 @@ class Schema {
     describe(*this, config);
     prefix_ = outer;
   }
+
+  // That option, or all of that section, means something only while `choice` holds one of these: elsewhere
+  // the start-up table leaves it out, unless it was set.
+  void only_for(const std::string& name, const std::string& choice, const std::vector<std::string>& values);
 
   const std::vector<Option>& options() const { return options_; }
   const std::vector<std::pair<std::string, std::string>>& sections() const {

@@ -226,6 +226,21 @@ void Group::barrier() {
   guarded([&] { impl_->gloo->barrier()->wait(); });
 }
 
+void Group::on_main(const std::string& stage, int64_t step, const std::function<void()>& work) {
+  enter(stage, step);
+  if (alone()) return work();
+  const std::string done = fmt::format("done/{}", impl_->turns++);
+  if (!main()) return guarded([&] { impl_->monitor->wait_for_main(done, impl_->config.timeout_seconds); });
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  guarded([&] { set_text(*impl_->store, done, "done"); });
+  if (failure) std::rethrow_exception(failure);
+}
+
 void Group::copy_from_main(const std::vector<at::Tensor>& tensors) {
   if (alone()) return;
   const at::NoGradGuard no_gradient;

@@ -43,6 +43,9 @@ class Group {
   bool any(bool value);                         // all ranks
   at::Tensor gather(const at::Tensor& tensor);  // all ranks: [size, ...], rank by rank
   void barrier();                               // all ranks
+  // All ranks: the main one does `work` while the others wait, however long it takes, for as long as it shows
+  // signs of life. What it throws ends the waiting, too, and is thrown on.
+  void on_main(const std::string& stage, int64_t step, const std::function<void()>& work);
 
   // All ranks; what the main rank gives is what every rank has.
   std::string from_main(const std::string& text);

@@ -12,6 +12,7 @@ struct Group::Impl {
   StorePointer store;
   std::unique_ptr<Monitor> monitor;
   ProcessGroupPointer gloo, nccl;
+  int64_t turns = 0;  // of the main rank, on_main()
   bool failed = false, finished = false;
 
   const ProcessGroupPointer& of(const at::Tensor& tensor) const;

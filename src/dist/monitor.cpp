@@ -183,6 +183,32 @@ Monitor::Status Monitor::read(int64_t rank) {
   return status;
 }
 
+void Monitor::wait_for_main(const std::string& key, double silence_seconds) {
+  using Clock = std::chrono::steady_clock;
+  struct Answer {
+    bool there = false;
+    Status main;
+  };
+  Clock::time_point heard = Clock::now();
+  int64_t beat = -1;
+  while (true) {
+    const auto answer = std::make_shared<Answer>();  // shared with a thread that may never end
+    const bool answered = within(std::max(kStoreSeconds, silence_seconds), [this, key, answer] {
+      answer->main = read(0);
+      const std::lock_guard lock(store_mutex_);
+      answer->there = store_->check({key});
+    });
+    if (!answered) throw std::runtime_error("the group's store gives no answer");
+    if (answer->there) return;
+    if (answer->main.beat != beat) heard = Clock::now();
+    beat = answer->main.beat;
+    const bool silent = Clock::now() - heard > milliseconds(silence_seconds);
+    if (silent || answer->main.done || !answer->main.failure.empty())
+      throw std::runtime_error("nothing more is heard of rank 0");
+    std::this_thread::sleep_for(milliseconds(std::min(heartbeat_seconds_ / 4, 0.25)));
+  }
+}
+
 std::string Monitor::find_culprits() {
   {
     const std::lock_guard lock(mutex_);

@@ -24,6 +24,10 @@ class Monitor {
   void say_failure(const std::string& reason);  // before this rank ends with an error of its own
   void say_done();                              // before it ends well
 
+  // Until the main rank has set `key` in the store, however long that takes. Throws when it has failed or
+  // ended, or when nothing was heard of it for so many seconds.
+  void wait_for_main(const std::string& key, double silence_seconds);
+
   // Why a collective failed, in words: which ranks are gone, have failed or are behind. Takes a few
   // heartbeats, since only time tells a dead rank from a busy one. Empty when nothing is wrong with any.
   std::string find_culprits();

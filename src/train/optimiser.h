@@ -40,6 +40,7 @@ class Optimiser {
   // Moves every parameter that has a gradient; `gradient_scale` multiplies gradients as they are read
   // (clipping).
   void step(double learning_rate, double gradient_scale = 1);
+  void set_beta1(double beta1) { config_.beta1 = beta1; }  // for the steps that follow
   void clear_gradients();
 
   // Euclidean norm of all gradients as a float32 scalar on their device; zero when there are none.

@@ -1,5 +1,5 @@
 // What a system tells the one training loop: its model, its phases (a GAN has two), the losses of a batch,
-// and what a person should hear or see. One small file a trainer, in src/tasks.
+// and what a person should hear or see. One small file in a system's room.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -288,6 +288,7 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
   if (result.problem.empty())
     for (size_t i = 0; i < running.optimisers.size(); ++i) {
       const double scale = clip_scale(numbers[names.size() + i], phase.clip_norm);
+      if (const auto momentum = running.schedule.momentum(step_)) running.optimisers[i].set_beta1(*momentum);
       running.optimisers[i].step(result.rate, scale);
       // Gradients that another phase counts in its norm are the clipped ones.
       if (!running.keep_gradients || scale == 1) continue;

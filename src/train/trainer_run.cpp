@@ -89,18 +89,20 @@ std::vector<ValidationReport> Trainer::validate() {
 }
 
 void Trainer::write_samples() {
-  if (parts_.validation == nullptr || parts_.folder == nullptr || !group_->main()) return;
-  group_->enter("samples", step_);
-  const at::NoGradGuard no_gradient;
-  const EvaluationScope evaluation(parts_.task.model());
-  SampleWriter writer(parts_.folder->path(), step_, *reporter_);
-  const Batch batch = fetch(*parts_.validation, 0);  // always the same one: what changes is the model
-  const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
-  parts_.task.write_samples(batch, "online", writer);
-  if (ema_) {
-    const EmaScope averaged(*ema_);
-    parts_.task.write_samples(batch, "ema", writer);
-  }
+  if (parts_.validation == nullptr || !has_folder()) return;
+  // May take longer than anyone waits in a collective; the others wait for the main rank to be done.
+  group_->on_main("samples", step_, [this] {
+    const at::NoGradGuard no_gradient;
+    const EvaluationScope evaluation(parts_.task.model());
+    SampleWriter writer(parts_.folder->path(), step_, *reporter_);
+    const Batch batch = fetch(*parts_.validation, 0);  // always the same one: what changes is the model
+    const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
+    parts_.task.write_samples(batch, "online", writer);
+    if (ema_) {
+      const EmaScope averaged(*ema_);
+      parts_.task.write_samples(batch, "ema", writer);
+    }
+  });
 }
 
 RunResult Trainer::finish(Outcome outcome, const std::string& reason) {

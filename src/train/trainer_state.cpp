@@ -147,15 +147,15 @@ void Trainer::load(const Checkpoint& checkpoint) {
 
 bool Trainer::resume() {
   require(has_folder(), "[trainer] there is no run folder to resume from");
-  group_->enter("resume");
   Checkpoint found;
   std::string description;
-  if (group_->main())
+  group_->on_main("resume", 0, [&] {
     if (auto newest =
             parts_.folder->latest_usable([this](const std::string& text) { reporter_->warning(text); })) {
       found = std::move(newest->checkpoint);
       description = found.meta.dump();
     }
+  });
   // Only the main rank reads the file; the others need not see its disk.
   description = group_->from_main(description);
   if (description.empty()) return false;
@@ -189,16 +189,15 @@ std::string Trainer::save() {
   check_agreement();
   std::string path;
   const Checkpoint state = checkpoint();
-  if (group_->main()) {
+  group_->on_main("save", step_, [&] {
     KeepRule keep;
     keep.last = config_.keep_last;
     keep.every = config_.keep_every;
     path = parts_.folder->save(state, keep);
     reporter_->saved(path, step_);
-  }
+  });
   saved_step_ = step_;
   save_pending_ = false;
-  group_->barrier();
   return path;
 }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -92,24 +94,65 @@ TEST(Folders, FloorsDoNotKnowTheSystems) {
   }
 }
 
-// A model is what a room's task, recipe, generation and files are made around, not the other way round.
-TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
-  const std::regex plumbing(
-      "(^|/"
-      ")(system|task|training|upstream_schedule|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|"
-      "recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_"
-      "files|features|data|roles)"
-      "[a-z_]*\\.(h|cpp)$");
-  const std::vector<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};
-  int64_t models = 0;
-  for (const File& file : sources()) {
-    if (room_of(file.path).empty() || std::regex_search(file.path, plumbing)) continue;
-    ++models;
-    for (const std::string& include : file.includes)
-      EXPECT_EQ(std::count(unknown.begin(), unknown.end(), first_part(include)), 0)
-          << file.path << " includes " << include;
+// Everything that a file includes, and what those include.
+std::set<std::string> reached(const std::string& path,
+                              const std::map<std::string, std::vector<std::string>>& includes) {
+  std::set<std::string> all;
+  std::vector<std::string> waiting = {path};
+  while (!waiting.empty()) {
+    const auto found = includes.find(waiting.back());
+    waiting.pop_back();
+    if (found == includes.end()) continue;
+    for (const std::string& include : found->second)
+      if (all.insert(include).second) waiting.push_back(include);
   }
-  EXPECT_GT(models, 10);
+  return all;
+}
+
+// A model is what a room's task, recipe, generation and files are made around, not the other way round. By
+// name, those that are not models: with or without an ending (`task_vqgan`).
+const std::vector<std::string> kPlumbing = {
+    "bench",
+    "codec_eval",
+    "codec_files",
+    "export",
+    "foreign_arguments",
+    "foreign_names",
+    "generation",
+    "import",
+    "load",
+    "recipe",
+    "recipes",
+    "samples",
+    "system",
+    "task",
+    "training",           // SPEAR-TTS's optimiser steps, as upstream makes them
+    "upstream_schedule",  // Voicebox's rates, as upstream has them
+    "vqgan"};             // until its perceptual loss is given to it
+
+TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
+  const std::set<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};
+  std::map<std::string, std::vector<std::string>> includes;
+  for (const File& file : sources()) includes[file.path] = file.includes;
+  std::set<std::string> needed;
+  int64_t models = 0;
+  for (const auto& [path, direct] : includes) {
+    if (room_of(path).empty()) continue;
+    const std::string stem = fs::path(path).stem().string();
+    const auto exempt = std::find_if(kPlumbing.begin(), kPlumbing.end(), [&](const std::string& name) {
+      return stem == name || (stem.starts_with(name + "_") && (name == "task" || name == "recipe"));
+    });
+    models += exempt == kPlumbing.end();
+    for (const std::string& include : reached(path, includes)) {
+      // What a layer is told of the group of ranks, an interface of a few lines that nn has, too.
+      if (unknown.count(first_part(include)) == 0 || include == "dist/group_member.h") continue;
+      EXPECT_NE(exempt, kPlumbing.end()) << path << " reaches " << include;
+      if (exempt != kPlumbing.end()) needed.insert(*exempt);
+    }
+  }
+  EXPECT_GT(models, 60);
+  for (const std::string& name : kPlumbing)
+    EXPECT_EQ(needed.count(name), 1u) << "`" << name << "` needs no exemption any more; take it off the list";
 }
 
 }  // namespace

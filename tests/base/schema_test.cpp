@@ -393,6 +393,26 @@ TEST_F(SchemaTest, HelpShowsEveryFactAndFitsTheWidth) {
   EXPECT_THAT(help, HasSubstr("model: the network\n"));
 }
 
+TEST(Schema, TableLeavesOutWhatBelongsToAnotherChoice) {
+  struct Curve {
+    int64_t turns = 3;
+  } curve;
+  std::string kind = "line";
+  int64_t size = 5;
+  Schema schema;
+  schema.option("kind", kind, "which");
+  schema.option("size", size, "of stairs");
+  schema.option("curve.turns", curve.turns, "of a curve");
+  schema.only_for("size", kind, {"stairs", "steps"});
+  schema.only_for("curve", kind, {"curve"});
+  EXPECT_THAT(schema.table(), AllOf(HasSubstr("kind"), Not(HasSubstr("size")), Not(HasSubstr("curve"))));
+  EXPECT_THAT(schema.help_text(), AllOf(HasSubstr("--size"), HasSubstr("--curve.turns")));
+  kind = "steps";
+  EXPECT_THAT(schema.table(), AllOf(HasSubstr("size"), Not(HasSubstr("turns"))));
+  schema.set("curve.turns", "4");  // what was set is never hidden
+  EXPECT_THAT(schema.table(), AllOf(HasSubstr("size"), HasSubstr("turns")));
+}
+
 TEST(Schema, RefusesToDescribeASettingTwice) {
   Schema schema;
   int64_t value = 0;

@@ -45,6 +45,14 @@ void set_scheduler(ScheduleConfig& schedule, const nlohmann::ordered_json& given
     schedule.kind = "cosine_restarts";
     schedule.period = how.at("T_0").get<int64_t>();
     schedule.period_growth = how.value("T_mult", int64_t{1});
+  } else if (kind == "MultiStepLR") {
+    schedule.kind = "multi_step";
+    schedule.milestones = how.at("milestones").get<std::vector<int64_t>>();
+    schedule.gamma = how.value("gamma", 0.1);
+  } else if (kind == "PolynomialLR") {
+    schedule.kind = "polynomial";
+    schedule.decay_steps = how.value("total_iters", int64_t{5});
+    schedule.power = how.value("power", 1.0);
   } else {
     fail("[golden] no curve here is that of {}", kind);
   }

@@ -198,19 +198,34 @@ class StageRecipe : public RecordingsRecipe {
   TokenSizes sizes_;  // as they were settled
 };
 
-class SemanticRecipe : public StageRecipe {
+// What the three have in common once their task and the settings of their model are known.
+template <class StageTask, class Config>
+class RecipeOf : public StageRecipe {
  public:
-  SemanticRecipe() : StageRecipe(true, false) { model_.semantic_tokens = 0; }
-  std::string name() const override { return "semantic"; }
+  using StageRecipe::StageRecipe;
+
   std::unique_ptr<Task> make_task() override {
-    auto task = std::make_unique<SemanticTask>(model_, task_, schema().json());
-    task->set_sampler(make_sampler(task->transformer(), sample_seed()));
+    auto task = std::make_unique<StageTask>(model_, task_, schema().json());
+    if constexpr (std::is_same_v<StageTask, SemanticTask>)
+      task->set_sampler(make_sampler(task->transformer(), sample_seed()));
+    else if (tokenizers_.codec)
+      task->set_sampler(make_sampler(task->transformer(), tokenizers_.codec, sample_seed()));
     return task;
   }
 
  protected:
   StageConfig& stage_config() override { return model_.stage; }
   void describe_model(Schema& s) override { s.section("model", model_, "what is trained"); }
+
+  Config model_;
+};
+
+class SemanticRecipe : public RecipeOf<SemanticTask, SemanticConfig> {
+ public:
+  SemanticRecipe() : RecipeOf(true, false) { model_.semantic_tokens = 0; }
+  std::string name() const override { return "semantic"; }
+
+ protected:
   void settle_sizes(const TokenSizes& info) override {
     settle_size(model_.semantic_tokens, info.semantic_tokens, "model.semantic_tokens", "tokenizer");
   }
@@ -219,25 +234,14 @@ class SemanticRecipe : public StageRecipe {
     info.semantic_tokens = model_.semantic_tokens;
     return info;
   }
-
- private:
-  SemanticConfig model_;
 };
 
-class CoarseRecipe : public StageRecipe {
+class CoarseRecipe : public RecipeOf<CoarseTask, CoarseConfig> {
  public:
-  CoarseRecipe() : StageRecipe(true, true) { model_.semantic_tokens = model_.codebook_size = 0; }
+  CoarseRecipe() : RecipeOf(true, true) { model_.semantic_tokens = model_.codebook_size = 0; }
   std::string name() const override { return "coarse"; }
-  std::unique_ptr<Task> make_task() override {
-    auto task = std::make_unique<CoarseTask>(model_, task_, schema().json());
-    if (tokenizers_.codec)
-      task->set_sampler(make_sampler(task->transformer(), tokenizers_.codec, sample_seed()));
-    return task;
-  }
 
  protected:
-  StageConfig& stage_config() override { return model_.stage; }
-  void describe_model(Schema& s) override { s.section("model", model_, "what is trained"); }
   void settle_sizes(const TokenSizes& info) override {
     settle_size(model_.semantic_tokens, info.semantic_tokens, "model.semantic_tokens", "tokenizer");
     settle_size(model_.codebook_size, info.codebook_size, "model.codebook_size", "codec");
@@ -251,25 +255,14 @@ class CoarseRecipe : public StageRecipe {
     if (model_.quantizers > 12) info.quantizers = model_.quantizers;
     return info;
   }
-
- private:
-  CoarseConfig model_;
 };
 
-class FineRecipe : public StageRecipe {
+class FineRecipe : public RecipeOf<FineTask, FineConfig> {
  public:
-  FineRecipe() : StageRecipe(false, true) { model_.codebook_size = model_.fine_quantizers = 0; }
+  FineRecipe() : RecipeOf(false, true) { model_.codebook_size = model_.fine_quantizers = 0; }
   std::string name() const override { return "fine"; }
-  std::unique_ptr<Task> make_task() override {
-    auto task = std::make_unique<FineTask>(model_, task_, schema().json());
-    if (tokenizers_.codec)
-      task->set_sampler(make_sampler(task->transformer(), tokenizers_.codec, sample_seed()));
-    return task;
-  }
 
  protected:
-  StageConfig& stage_config() override { return model_.stage; }
-  void describe_model(Schema& s) override { s.section("model", model_, "what is trained"); }
   void settle_sizes(const TokenSizes& info) override {
     settle_size(model_.codebook_size, info.codebook_size, "model.codebook_size", "codec");
     require(model_.coarse_quantizers < info.quantizers,
@@ -284,9 +277,6 @@ class FineRecipe : public StageRecipe {
     if (model_.fine_quantizers > 0) info.quantizers = model_.coarse_quantizers + model_.fine_quantizers;
     return info;
   }
-
- private:
-  FineConfig model_;
 };
 
 }  // namespace
