@@ -13,6 +13,7 @@
 #include "data/base/manifest.h"
 #include "data/dataset.h"
 #include "data/pictures.h"
+#include "data/unreadable_files.h"
 
 namespace melete {
 
@@ -43,20 +44,19 @@ class PictureDataset : public Dataset {
   // when too many of the files tried have failed. Thread safe.
   Item draw(uint64_t seed, uint64_t epoch, int64_t index) override;
 
-  int64_t failed_files() const;
+  int64_t failed_files() const { return unreadable_.failed(); }
   int64_t damaged_files() const;  // of which a part could be read
 
  private:
-  void note_tried(int64_t index);
   void note_damage(int64_t index);
-  void note_failure(int64_t index, const std::string& message);
   void tell(int64_t index, const std::string& message);
 
   std::vector<ManifestEntry> entries_;
   PicturesConfig config_;
   OnProblem on_problem_;
+  UnreadableFiles unreadable_;
   mutable std::mutex mutex_, callback_mutex_;
-  std::unordered_set<int64_t> tried_, failed_, damaged_;
+  std::unordered_set<int64_t> damaged_;
 };
 
 }  // namespace melete

@@ -10,15 +10,6 @@
 
 namespace melete {
 
-namespace {
-
-// Failures are judged against at least this many files, so that one bad file met first does not stop a run.
-constexpr int64_t kFewestFilesToJudge = 50;
-// Random replacements before going through all files in order.
-constexpr int64_t kRandomReplacements = 8;
-
-}  // namespace
-
 int64_t RecordingsConfig::highest_rate_hz() const {
   return *std::ranges::max_element(rates_hz);
 }
@@ -94,7 +85,12 @@ Item AudioItem::item() && {
 }
 
 AudioDataset::AudioDataset(std::vector<ManifestEntry> entries, RecordingsConfig config, OnFailure on_failure)
-    : entries_(std::move(entries)), config_(std::move(config)), on_failure_(std::move(on_failure)) {
+    : entries_(std::move(entries)),
+      config_(std::move(config)),
+      unreadable_(size(), config_.max_failed_share, "recordings", "; try `melete data check`",
+                  [this, tell = std::move(on_failure)](int64_t file, const std::string& message) {
+                    if (tell) tell(entries_[static_cast<size_t>(file)].path, message);
+                  }) {
   require(!entries_.empty(), "[data] expected at least one recording, got none; try `melete data index DIR`");
   config_.check();
 }
@@ -173,60 +169,9 @@ AudioItem AudioDataset::read(int64_t index, int64_t start) const {
 }
 
 Item AudioDataset::draw(uint64_t seed, uint64_t epoch, int64_t index) {
-  require(index >= 0 && index < size(), "[data] expected an index in 0..{}, got {}", size() - 1, index);
-  const auto slot = static_cast<uint64_t>(index);
-  for (int64_t attempt = 0; attempt <= kRandomReplacements + size(); ++attempt) {
-    Rng rng(random_key(seed, "segment", {epoch, slot, static_cast<uint64_t>(attempt)}));
-    int64_t file = index;
-    if (attempt > 0) file = rng.integer(0, size());
-    if (attempt > kRandomReplacements) file = (index + attempt - kRandomReplacements) % size();
-    try {
-      AudioItem item = read(file, rng.integer(0, start_count(file)));
-      note_tried(file);
-      return std::move(item).item();
-    } catch (const Error& error) {
-      note_failure(file, error.what());
-    }
-  }
-  fail("[data] expected a readable recording, got none in {} files; try `melete data check`", size());
-}
-
-void AudioDataset::note_tried(int64_t index) {
-  const std::lock_guard lock(mutex_);
-  tried_.insert(index);
-}
-
-void AudioDataset::note_failure(int64_t index, const std::string& message) {
-  const std::string& path = entries_[static_cast<size_t>(index)].path;
-  bool first_time = false;
-  int64_t failed = 0, tried = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    tried_.insert(index);
-    first_time = failed_.insert(index).second;
-    failed = static_cast<int64_t>(failed_.size());
-    tried = static_cast<int64_t>(tried_.size());
-  }
-  if (first_time && on_failure_) {
-    const std::lock_guard lock(callback_mutex_);
-    on_failure_(path, message);
-  }
-  const int64_t judged = std::max(tried, std::min(size(), kFewestFilesToJudge));
-  require(static_cast<double>(failed) <= config_.max_failed_share * static_cast<double>(judged),
-          "[data] expected at most {:g} % unreadable files (data.max_failed_share), got {} of {} tried, the "
-          "last: {}; "
-          "try `melete data check`",
-          config_.max_failed_share * 100, failed, tried, message);
-}
-
-int64_t AudioDataset::failed_files() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(failed_.size());
-}
-
-int64_t AudioDataset::tried_files() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(tried_.size());
+  return unreadable_.draw(seed, "segment", epoch, index, [this](int64_t file, Rng& rng) {
+    return read(file, rng.integer(0, start_count(file))).item();
+  });
 }
 
 Split split(const std::vector<ManifestEntry>& entries, double valid_fraction, uint64_t seed) {

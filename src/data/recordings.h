@@ -8,13 +8,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "config/schema.h"
 #include "data/base/manifest.h"
 #include "data/dataset.h"
+#include "data/unreadable_files.h"
 #include "io/base/resample.h"
 
 namespace melete {
@@ -72,20 +72,17 @@ class AudioDataset : public Dataset {
     return entries_.at(static_cast<size_t>(index)).duration_seconds;
   }
 
-  int64_t failed_files() const;
-  int64_t tried_files() const;
+  int64_t failed_files() const { return unreadable_.failed(); }
+  int64_t tried_files() const { return unreadable_.tried(); }
 
  private:
   const Resampler& resampler(int from_hz, int to_hz) const;
-  void note_tried(int64_t index);
-  void note_failure(int64_t index, const std::string& message);
 
   std::vector<ManifestEntry> entries_;
   RecordingsConfig config_;
-  OnFailure on_failure_;
-  mutable std::mutex mutex_, callback_mutex_;
+  UnreadableFiles unreadable_;
+  mutable std::mutex mutex_;
   mutable std::map<std::pair<int, int>, std::unique_ptr<Resampler>> resamplers_;
-  std::unordered_set<int64_t> tried_, failed_;
 };
 
 struct Split {
