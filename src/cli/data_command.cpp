@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "cli/align_command.h"
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "cli/tokenize_command.h"
@@ -143,11 +144,15 @@ int synth_command(const std::vector<std::string>& args) {
       .unit("s");
   arguments.option("format", options.format, "file format of recordings").one_of({"flac", "wav"});
   arguments.option("size", side_pixels, "sides of pictures").at_least(8).at_most(4096).unit("pixels");
+  arguments.option("voice", options.voice, "speech: who says everything, for example en-us+f3; else many");
+  arguments.option("timings", options.timings, "speech: file for the times of its phonemes (.jsonl)");
   arguments.alias("o", "out");
   arguments.example("data synth --kind music -o music --count 200 --seed 1");
   arguments.example("data synth --kind pictures -o shapes --count 2000 --size 32");
   if (!arguments.parse(args)) return 0;
   require_given(options.folder, "-o FOLDER", "-o recordings");
+  if (kind != "speech" && !(options.voice.empty() && options.timings.empty()))
+    throw UsageError(fmt::format("--voice and --timings are for --kind speech, got --kind {}", kind));
   options.seed = static_cast<uint64_t>(seed);
   options.rate_hz = static_cast<int>(rate_hz);
 
@@ -181,6 +186,7 @@ constexpr DataCommand kCommands[] = {
     {"stats", "show durations, rates, channels and loudness", stats_command},
     {"synth", "make music or speech to train on", synth_command},
     {"tokenize", "make tokens once, for semantic, coarse and fine models", tokenize_command},
+    {"align", "find when each phoneme is said", align_command},
 };
 
 std::string data_help() {
@@ -194,7 +200,8 @@ std::string data_help() {
 
 int data_command(const std::vector<std::string>& args) {
   if (args.empty())
-    throw UsageError("expected one of: data index, data check, data stats, data synth, data tokenize");
+    throw UsageError(
+        "expected one of: data index, data check, data stats, data synth, data tokenize, data align");
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     fmt::print("{}", data_help());
     return 0;

@@ -9,6 +9,7 @@
 #include "systems/soundstream/system.h"
 #include "systems/spear_tts/system.h"
 #include "systems/system.h"
+#include "systems/vocos/system.h"
 #include "systems/voicebox/system.h"
 
 namespace melete {
@@ -17,7 +18,7 @@ namespace {
 
 std::vector<System>& all() {
   static std::vector<System> list = {
-      soundstream_system(), audiolm_system(), spear_tts_system(),
+      soundstream_system(), audiolm_system(), spear_tts_system(), vocos_system(),
       voicebox_system(),    musiclm_system(), muse_system(),
   };
   return list;

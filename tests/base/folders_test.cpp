@@ -20,7 +20,7 @@ const fs::path kSources = fs::path(MELETE_SOURCE_DIR) / "src";
 const std::vector<std::string> kOrder = {"core",       "config",  "dist",    "io",    "data",     "kernels",
                                          "nn",         "losses",  "run",     "train", "generate", "roles",
                                          "pretrained", "measure", "systems", "cli"};
-const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts",
+const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts", "vocos",
                                          "voicebox",    "musiclm", "muse"};
 
 size_t place(const std::vector<std::string>& order, const std::string& name) {

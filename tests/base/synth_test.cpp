@@ -194,7 +194,7 @@ TEST(SynthSpeech, UtterancesAreVariedAndDeterministic) {
     EXPECT_EQ(make_utterance(1, index).text, utterance.text);
     EXPECT_EQ(utterance.text.find('<'), std::string::npos);
     texts.insert(utterance.text);
-    voices.insert(utterance.voice);
+    voices.insert(utterance.voice.name);
   }
   EXPECT_GT(texts.size(), 290u);
   EXPECT_GT(voices.size(), 40u);

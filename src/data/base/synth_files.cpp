@@ -8,6 +8,11 @@
 
 namespace melete {
 
+std::string synth_path(const SynthOptions& options, const std::string& kind, int64_t index) {
+  return (std::filesystem::path(options.folder) / fmt::format("{}_{:06}.{}", kind, index, options.format))
+      .string();
+}
+
 void write_synth_files(const SynthOptions& options, const std::string& kind, const ProgressCallback& progress,
                        const std::function<SynthFile(int64_t)>& make) {
   require(options.count >= 1 && options.count <= 10'000'000,
@@ -18,13 +23,12 @@ void write_synth_files(const SynthOptions& options, const std::string& kind, con
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
   require(!error, "[synth] cannot create the folder {}: {}", options.folder, error.message());
-  const std::filesystem::path folder(options.folder);
   const auto write = [&](int64_t index) {
     const SynthFile file = make(index);
-    const std::string stem = (folder / fmt::format("{}_{:06}", kind, index)).string();
+    const std::string path = synth_path(options, kind, index);
     // The text first: a recording that is there has its words.
-    write_file_atomically(stem + ".txt", file.text + "\n");
-    write_audio(stem + "." + options.format, file.samples, options.rate_hz);
+    write_file_atomically(std::filesystem::path(path).replace_extension(".txt").string(), file.text + "\n");
+    write_audio(path, file.samples, options.rate_hz);
   };
   for_each_parallel(options.count, write, progress);
 }

@@ -14,6 +14,9 @@ struct SynthFile {
   std::string text;
 };
 
+// Where a recording goes.
+std::string synth_path(const SynthOptions& options, const std::string& kind, int64_t index);
+
 // Makes the files 0 .. count-1 on several threads; `make` must be a function of the index alone.
 void write_synth_files(const SynthOptions& options, const std::string& kind, const ProgressCallback& progress,
                        const std::function<SynthFile(int64_t)>& make);

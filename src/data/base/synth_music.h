@@ -17,6 +17,8 @@ struct SynthOptions {
   int rate_hz = 24000;
   double seconds = 0;           // 0: music 4 s, speech one sentence
   std::string format = "flac";  // or "wav"
+  std::string voice;            // speech: who says everything; empty: many voices
+  std::string timings;          // speech: file for the times of its phonemes; empty: none
 };
 
 struct MusicPiece {

@@ -1,84 +1,21 @@
 #include "data/base/synth_speech.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "data/base/phonemes.h"
 #include "data/base/synth_dsp.h"
 #include "data/base/synth_files.h"
-#include "io/base/audio_file.h"
 #include "io/base/resample.h"
-
-extern char** environ;
 
 namespace melete {
 
-namespace fs = std::filesystem;
-
 namespace {
-
-std::string find_espeak() {
-  const char* path = std::getenv("PATH");
-  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (!rest.empty()) {
-    const size_t colon = rest.find(':');
-    const fs::path candidate = fs::path(rest.substr(0, colon)) / "espeak-ng";
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate.string();
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-  }
-  return {};
-}
-
-// Runs a program with its arguments as a list (no shell reads them) and nothing on its standard streams.
-int run_program(const std::string& program, const std::vector<std::string>& arguments) {
-  std::vector<char*> words = {const_cast<char*>(program.c_str())};
-  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t child = 0;
-  const int error = ::posix_spawn(&child, program.c_str(), &actions, nullptr, words.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  require(error == 0, "[synth] cannot start {}: {}", program, std::strerror(error));
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0)
-    require(errno == EINTR, "[synth] cannot wait for {}: {}", program, std::strerror(errno));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-// A file name that disappears with its file.
-class TemporaryFile {
- public:
-  TemporaryFile() {
-    std::string name = (fs::temp_directory_path() / "melete-speech-XXXXXX.wav").string();
-    const int descriptor = ::mkstemps(name.data(), 4);
-    require(descriptor >= 0, "[synth] cannot create a temporary file in {}: {}",
-            fs::temp_directory_path().string(), std::strerror(errno));
-    ::close(descriptor);
-    path_ = name;
-  }
-  ~TemporaryFile() { ::unlink(path_.c_str()); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 constexpr std::string_view kAdjectives[] = {
     "old",  "quiet",   "small",  "bright", "young",  "heavy", "gentle",  "golden", "narrow", "strange",
@@ -162,11 +99,25 @@ int64_t words_in(const std::string& text) {
   return 1 + std::count(text.begin(), text.end(), ' ');
 }
 
-}  // namespace
-
-bool espeak_installed() {
-  return !find_espeak().empty();
+// Speakers differ in level as they do in a corpus, always below full scale; no steps at the ends.
+std::vector<float> recorded(const EspeakSpeech& speech, const Utterance& utterance, int rate_hz) {
+  require(rate_hz >= 4000 && rate_hz <= 192000, "[synth] expected a rate of 4000 to 192000 Hz, got {}",
+          rate_hz);
+  std::vector<float> samples = Resampler(speech.rate_hz, rate_hz, 24).run(speech.samples);
+  require(!samples.empty(), "[synth] espeak-ng gave no sound for \"{}\"", utterance.text);
+  float peak = 0;
+  for (const float sample : samples) peak = std::max(peak, std::abs(sample));
+  Rng rng(random_key(static_cast<uint64_t>(utterance.voice.pitch), utterance.text));
+  const auto gain = peak > 0 ? static_cast<float>(std::pow(10.0, -rng.uniform(2, 9) / 20.0)) / peak : 0.0f;
+  Signal signal(samples.begin(), samples.end());
+  high_pass(signal, 30, rate_hz);
+  fade(signal, rate_hz / 200, rate_hz / 200);
+  std::transform(signal.begin(), signal.end(), samples.begin(),
+                 [gain](double sample) { return gain * static_cast<float>(sample); });
+  return samples;
 }
+
+}  // namespace
 
 Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
   static constexpr std::string_view kAccents[] = {"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-029"};
@@ -177,53 +128,53 @@ Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
     return list[static_cast<size_t>(rng.integer(0, static_cast<int64_t>(std::size(list))))];
   };
   Utterance utterance;
-  utterance.voice = std::string(pick(kAccents));
-  utterance.voice += fmt::format("+{}", pick(kSpeakers));
-  utterance.words_per_minute = static_cast<int>(rng.integer(120, 221));
-  utterance.pitch = static_cast<int>(rng.integer(20, 81));
+  utterance.voice.name = std::string(pick(kAccents));
+  utterance.voice.name += fmt::format("+{}", pick(kSpeakers));
+  utterance.voice.words_per_minute = static_cast<int>(rng.integer(120, 221));
+  utterance.voice.pitch = static_cast<int>(rng.integer(20, 81));
   Grammar grammar(rng);
   utterance.text = grammar.sentence();
-  const double words_wanted = seconds * utterance.words_per_minute / 60.0;
+  const double words_wanted = seconds * utterance.voice.words_per_minute / 60.0;
   while (static_cast<double>(words_in(utterance.text)) + 4 < words_wanted)
     utterance.text += " " + grammar.sentence();
   return utterance;
 }
 
 std::vector<float> speak(const Utterance& utterance, int rate_hz) {
-  require(rate_hz >= 4000 && rate_hz <= 192000, "[synth] expected a rate of 4000 to 192000 Hz, got {}",
-          rate_hz);
-  const std::string program = find_espeak();
-  require(!program.empty(),
-          "[synth] speech needs the program espeak-ng, which is not installed; try: sudo apt-get "
-          "install espeak-ng");
-  const TemporaryFile file;
-  const int code =
-      run_program(program, {"-v", utterance.voice, "-s", std::to_string(utterance.words_per_minute), "-p",
-                            std::to_string(utterance.pitch), "-w", file.path(), "--", utterance.text});
-  require(code == 0, "[synth] espeak-ng ended with {} for the voice {}; try `espeak-ng -v {} hello`", code,
-          utterance.voice, utterance.voice);
-  const Audio audio = read_audio(file.path());
-  std::vector<float> samples = Resampler(audio.rate_hz, rate_hz, 24).run(downmix(audio));
-  require(!samples.empty(), "[synth] espeak-ng gave no sound for \"{}\"", utterance.text);
+  return recorded(espeak_speak(utterance.text, utterance.voice), utterance, rate_hz);
+}
 
-  // Speakers differ in level as they do in a corpus, always below full scale; no steps at the ends.
-  float peak = 0;
-  for (const float sample : samples) peak = std::max(peak, std::abs(sample));
-  Rng rng(random_key(static_cast<uint64_t>(utterance.pitch), utterance.text));
-  const auto gain = peak > 0 ? static_cast<float>(std::pow(10.0, -rng.uniform(2, 9) / 20.0)) / peak : 0.0f;
-  Signal signal(samples.begin(), samples.end());
-  high_pass(signal, 30, rate_hz);
-  fade(signal, rate_hz / 200, rate_hz / 200);
-  std::transform(signal.begin(), signal.end(), samples.begin(),
-                 [gain](double sample) { return gain * static_cast<float>(sample); });
-  return samples;
+SpokenUtterance speak_timed(const Utterance& utterance, int rate_hz) {
+  const EspeakSpeech speech = espeak_speak_timed(utterance.text, utterance.voice);
+  SpokenUtterance spoken;
+  spoken.samples = recorded(speech, utterance, rate_hz);
+  const double seconds = static_cast<double>(speech.samples.size()) / speech.rate_hz;
+  // The language is the voice's name without the speaker.
+  PhonemizerConfig reading;
+  reading.language = utterance.voice.name.substr(0, utterance.voice.name.find('+'));
+  spoken.timing.phonemes = Phonemizer(reading)(utterance.text);
+  spoken.timing.ends_seconds = ends_of_events(spoken.timing.phonemes, speech, seconds);
+  return spoken;
 }
 
 void synth_speech(const SynthOptions& options, const ProgressCallback& progress) {
+  const bool timed = !options.timings.empty();
+  std::map<int64_t, SpokenTiming> timings;
+  std::mutex mutex;
   write_synth_files(options, "speech", progress, [&](int64_t index) {
-    const Utterance utterance = make_utterance(options.seed, index, options.seconds);
-    return SynthFile{speak(utterance, options.rate_hz), utterance.text};
+    Utterance utterance = make_utterance(options.seed, index, options.seconds);
+    if (!options.voice.empty()) utterance.voice = {options.voice, utterance.voice.words_per_minute, 50};
+    if (!timed) return SynthFile{speak(utterance, options.rate_hz), utterance.text};
+    SpokenUtterance spoken = speak_timed(utterance, options.rate_hz);
+    spoken.timing.path = synth_path(options, "speech", index);
+    const std::lock_guard lock(mutex);
+    timings[index] = std::move(spoken.timing);
+    return SynthFile{std::move(spoken.samples), utterance.text};
   });
+  if (!timed) return;
+  Timings all;
+  for (auto& [index, timing] : timings) all.list.push_back(std::move(timing));
+  write_timings(options.timings, all);
 }
 
 }  // namespace melete

@@ -5,18 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "data/base/espeak.h"
 #include "data/base/synth_music.h"
+#include "data/base/timings.h"
 
 namespace melete {
 
 struct Utterance {
   std::string text;
-  std::string voice;  // espeak-ng's name for accent and speaker: "en-us+f3"
-  int words_per_minute = 175;
-  int pitch = 50;  // 0 .. 99
+  EspeakVoice voice;
 };
-
-bool espeak_installed();
 
 // What is said and how, as a function of (seed, index); `seconds` asks for about that much speech (0: one
 // sentence).
@@ -25,7 +23,14 @@ Utterance make_utterance(uint64_t seed, int64_t index, double seconds = 0);
 // Mono samples; an Error naming the package when espeak-ng is not installed.
 std::vector<float> speak(const Utterance& utterance, int rate_hz = 24000);
 
-// Writes speech_000000.flac and speech_000000.txt, and so on.
+// The same with the times of its phonemes, which espeak-ng's library knows.
+struct SpokenUtterance {
+  std::vector<float> samples;
+  SpokenTiming timing;
+};
+SpokenUtterance speak_timed(const Utterance& utterance, int rate_hz = 24000);
+
+// Writes speech_000000.flac and speech_000000.txt, and so on; and options.timings, where it is named.
 void synth_speech(const SynthOptions& options, const ProgressCallback& progress = {});
 
 }  // namespace melete

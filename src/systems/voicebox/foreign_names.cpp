@@ -134,4 +134,11 @@ void sort_as_theirs(std::vector<std::string>& names) {
             [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
 }
 
+std::vector<std::string> optimiser_order(torch::nn::Module& module, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const NamedPair& pair : pairs(module)) names.push_back(prefix + pair.theirs);
+  sort_as_theirs(names);
+  return names;
+}
+
 }  // namespace melete::voicebox_pytorch

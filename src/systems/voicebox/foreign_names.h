@@ -54,5 +54,8 @@ TensorMap state_dict(torch::nn::Module& module);
 
 // Names of a ConditionalFlowMatcherWrapper in the order of its parameters, which is that of its optimiser.
 void sort_as_theirs(std::vector<std::string>& names);
+// Their names of all that its optimiser lists, in its order: the network's parameters, and the null
+// condition, which is a parameter there that never moves. prefix: where the network stands.
+std::vector<std::string> optimiser_order(torch::nn::Module& module, const std::string& prefix = "");
 
 }  // namespace melete::voicebox_pytorch

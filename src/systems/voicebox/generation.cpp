@@ -1,15 +1,21 @@
-// `melete generate voicebox`: what a recording or a text says, in the voice of another recording.
+// `melete generate voicebox`: a text read in a voice, a recording with other words in it, or what a recording
+// says in the voice of another.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
+#include "io/base/audio_file.h"
+#include "io/base/resample.h"
 #include "roles/open.h"
-#include "run/load_weights.h"
 #include "systems/spear_tts/generate.h"
 #include "systems/spear_tts/load.h"
-#include "systems/voicebox/sampling.h"
+#include "systems/voicebox/generation_speech.h"
 #include "systems/voicebox/system.h"
-#include "systems/voicebox/task.h"
+#include "systems/voicebox/warped_distance.h"
 
 namespace melete {
 
@@ -17,44 +23,189 @@ namespace {
 
 using namespace voicebox;
 
+constexpr double kFadeSeconds = 0.01;  // over the seams of an edit
+constexpr int64_t kComparedRateHz = 16000;
+
+// Text of a recording: given, or in a file beside it.
+std::string words_of(const std::string& recording, const std::string& given, const char* flag) {
+  if (!given.empty()) return given;
+  const auto beside = std::filesystem::path(recording).replace_extension(".txt");
+  std::ifstream in(beside);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (text.empty())
+    throw UsageError(fmt::format("say what {} says: {} TEXT, or {} beside it", recording, flag,
+                                 beside.filename().string()));
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream in(path);
+  require(in.good(), "[text_file] cannot read {}", path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
+  require(!lines.empty(), "[text_file] there is no text in {}", path);
+  return lines;
+}
+
 class VoiceboxGeneration final : public Generation {
  public:
+  VoiceboxGeneration() { how_.sampling.guidance = 1; }
+
   void describe(Schema& s) override {
     s.option("from", from_, "run or checkpoint of voicebox");
-    s.option("speech", speech_, "recording of what to say");
-    s.option("text", text_, "what to say, read by --reader");
-    s.option("reader", reader_, "run of spear-text-to-semantic, trained with repeats = true");
+    s.option("text", text_, "what to say; pauses: <break 0.5s>; phonemes: [[h ə l ˈoʊ]]");
+    s.option("text_file", text_file_, "what to say, a recording for every line");
+    s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
+    s.option("aligner", aligner_, "run of aligner, to know when a given recording says what");
+    s.option("vocoder", vocoder_, "run of vocos, for a model of mel frames; none: Griffin-Lim");
     s.option("voice", voice_, "recording whose voice is to speak");
+    s.option("voice_text", voice_text_, "what it says; none: as the .txt beside it has it");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
+    s.option("speed", how_.speed, "above 1: faster").at_least(0.1).at_most(10);
+    s.option("seconds", how_.seconds, "how long a sentence is to last; 0: as long as its phonemes")
+        .at_least(0)
+        .unit("s");
+    s.option("edit", edit_, "recording to change; every sample that is not made anew stays as it is");
+    s.option("edit_text", edit_text_, "what it says; none: as the .txt beside it has it");
+    s.option("replace", replace_, "words of it that are to give way");
+    s.option("with", with_, "what it is to say instead");
+    s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM,TO")
+        .unit("s");
+    s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
+    s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
+    s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
-    melete::voicebox::describe(s, how_);
+    OdeConfig& solver = how_.sampling.solver;
+    s.option("steps", solver.steps, "of a solver that does not choose its own").at_least(1);
+    s.option("solver", solver.method, "from noise to speech")
+        .one_of({"euler", "midpoint", "rk4", "dopri5", "tsit5"});
+    s.option("sway", solver.sway, "below 0: more steps early on");
+    s.option("grid", solver.grid, "where steps are").one_of({"uniform", "epss"});
+    s.option("guidance", how_.sampling.guidance,
+             "how far to go from the untold direction to the told one; 1: just that");
   }
 
   std::vector<std::string> examples() const override {
     return {
-        "voicebox --from runs/voicebox --speech said.wav --voice me.wav -o out.wav",
-        "voicebox --from runs/voicebox --text \"Hello there.\" --reader runs/tts --voice me.wav -o out.wav"};
+        "voicebox --from runs/voicebox --durations runs/duration --vocoder runs/vocos --text \"Hello "
+        "there.\" -o out.wav",
+        "voicebox --from runs/voicebox --durations runs/duration --vocoder runs/vocos --aligner "
+        "runs/aligner --text \"Hello there.\" --voice me.wav --voice_text \"My own words.\" -o out.wav",
+        "voicebox --from runs/voicebox --durations runs/duration --vocoder runs/vocos --aligner "
+        "runs/aligner --edit in.wav --edit_text \"The old sailor.\" --replace old --with \"young\" -o "
+        "out.wav",
+        "voicebox --from runs/voicebox --speech said.wav --voice me.wav -o out.wav"};
   }
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
-    if (speech_.empty() == text_.empty())
-      throw UsageError("say what to say: either --speech RECORDING or --text WORDS");
+    const int wishes = !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty();
+    if (wishes != 1)
+      throw UsageError(
+          "say what to make: one of --text WORDS, --text_file FILE, --edit RECORDING, --speech "
+          "RECORDING");
     const at::NoGradGuard no_grad;
-    const FoundCheckpoint found = open_checkpoint(from_, "voicebox", "voicebox");
-    const auto& settings = found.checkpoint.meta.at("config");
-    VoiceboxConfig config;
-    schema_of(config).apply(settings.at("model"));
-    Voicebox model(config);
-    model->eval();
-    load_weights(*model, "", found, weights_named(weights_), "voicebox");
-    require(model->told(), "[voicebox] {} was trained without being told what to say", found.path);
-    const FrameScale scale{settings.at("frame_mean"), settings.at("frame_deviation")};
-    const auto features = open_audio_features(settings.at("features_from").get<std::string>());
-    const auto tokenizer = open_semantic_tokenizer(settings.at("semantic_from").get<std::string>());
+    how_.seed = run.seed;
+    LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_);
+    require(loaded.told_by != "none", "[voicebox] {} was trained without being told what to say", from_);
+    if (loaded.told_by == "semantic") {
+      say_tokens(loaded, run);
+      return;
+    }
+    if (!speech_.empty()) throw UsageError("--speech is for a model that is told by semantic tokens");
+    if (durations_.empty())
+      throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
+    Speaker speaker(std::move(loaded), SpeechDurations(durations_),
+                    aligner_.empty() ? nullptr : std::make_unique<SpeechAligner>(aligner_));
+    if (edit_.empty())
+      read(speaker, run);
+    else
+      edit(speaker, run);
+  }
 
+ private:
+  void read(Speaker& speaker, const GenerationRun& run) const {
+    KnownSpeech known;
+    if (!voice_.empty())
+      known = speaker.hear(voice_, words_of(voice_, voice_text_, "--voice_text"), voice_seconds_);
+    const KnownSpeech* voice = voice_.empty() ? nullptr : &known;
+    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : lines_of(text_file_);
+    const auto count = static_cast<int64_t>(texts.size());
+    int64_t number = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      std::vector<at::Tensor> waves;
+      const auto script = read_script(texts[static_cast<size_t>(i)]);
+      for (size_t part = 0; part < script.size(); ++part) {
+        const auto silent = std::llround(script[part].pause_seconds * static_cast<double>(speaker.rate_hz()));
+        waves.push_back(script[part].sentence.empty()
+                            ? at::zeros({silent})
+                            : speaker.read(script[part].sentence, voice, how_, number++));
+        if (run.progress && script.size() > 1)
+          run.progress("reading", static_cast<int64_t>(part) + 1, static_cast<int64_t>(script.size()));
+      }
+      const at::Tensor wave = at::cat(waves);
+      write(numbered_path(run.out, i, count), wave, speaker.rate_hz(), speaker.evaluations(), run);
+    }
+  }
+
+  void edit(Speaker& speaker, const GenerationRun& run) const {
+    const std::string says = words_of(edit_, edit_text_, "--edit_text");
+    const Audio original = read_audio(edit_);
+    require(original.channels == 1, "[edit] expected a mono recording, {} has {} channels", edit_,
+            original.channels);
+    const KnownSpeech speech = speaker.hear(edit_, says);
+    Speaker::Remade remade;
+    if (!denoise_.empty()) {
+      if (denoise_.size() != 2) throw UsageError("--denoise expected FROM,TO in seconds");
+      remade = speaker.repair(speech, denoise_[0], denoise_[1], how_);
+    } else {
+      if (replace_.empty())
+        throw UsageError("--edit needs --replace WORDS --with WORDS, or --denoise FROM,TO");
+      const size_t place = says.find(replace_);
+      require(place != std::string::npos, "[edit] `{}` is not in \"{}\"", replace_, says);
+      remade = speaker.replace(speech, std::string(says).replace(place, replace_.size(), with_), how_);
+    }
+    const at::Tensor plain = remade.wave.contiguous();
+    const std::vector<float> made = Resampler(static_cast<int>(speaker.rate_hz()), original.rate_hz)
+                                        .run({plain.data_ptr<float>(), static_cast<size_t>(plain.numel())});
+    const auto sample_at = [&](double seconds) {
+      return std::min<int64_t>(std::llround(seconds * original.rate_hz), original.frames());
+    };
+    const std::vector<float> whole =
+        splice(original.samples, made, sample_at(remade.from_seconds), sample_at(remade.to_seconds),
+               std::llround(kFadeSeconds * original.rate_hz));
+    run.say(fmt::format("made anew: {:.2f} to {:.2f} s, now {:.2f} s long", remade.from_seconds,
+                        remade.to_seconds, static_cast<double>(made.size()) / original.rate_hz));
+    write(run.out, at::tensor(whole), original.rate_hz, speaker.evaluations(), run);
+  }
+
+  void write(const std::string& path, const at::Tensor& wave, int64_t rate_hz, int64_t evaluations,
+             const GenerationRun& run) const {
+    write_wave(path, wave, rate_hz);
+    run.say(fmt::format("{}  {:.2f} s at {} Hz, {} evaluations of the network", path,
+                        static_cast<double>(wave.numel()) / static_cast<double>(rate_hz), rate_hz,
+                        evaluations));
+    compare(path, run);
+  }
+
+  void compare(const std::string& path, const GenerationRun& run) const {
+    std::vector<std::pair<double, std::string>> distances;
+    const at::Tensor made = compare_.empty() ? at::Tensor() : read_mono(path, kComparedRateHz);
+    for (const std::string& other : compare_)
+      distances.emplace_back(warped_mel_distance(made, read_mono(other, kComparedRateHz)), other);
+    std::sort(distances.begin(), distances.end());
+    for (const auto& [distance, other] : distances)
+      run.say(fmt::format("{:.3f} warped mel distance to {}", distance, other));
+  }
+
+  void say_tokens(LoadedVoicebox& loaded, const GenerationRun& run) const {
+    if (!edit_.empty() || !text_file_.empty())
+      throw UsageError("--edit and --text_file are for a model that is told by phonemes");
+    const auto& features = *loaded.features;
+    const auto tokenizer = open_semantic_tokenizer(loaded.semantic_from);
     at::Tensor tokens = speech_.empty()
                             ? read_text(*tokenizer, run.seed)
                             : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
@@ -64,14 +215,14 @@ class VoiceboxGeneration final : public Generation {
       tokens = at::cat(
           {tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0)), tokens},
           1);
-      context =
-          scale.apply(features->encode(read_mono(voice_, features->rate_hz(), voice_seconds_).unsqueeze(0)));
+      context = loaded.scale.apply(
+          features.encode(read_mono(voice_, features.rate_hz(), voice_seconds_).unsqueeze(0)));
       known = context.size(1);
     } else {
-      context = at::zeros({1, 0, features->dim()});
+      context = at::zeros({1, 0, features.dim()});
     }
     const int64_t frames =
-        frames_of_tokens(tokens.size(1), tokenizer->tokens_per_second(), features->frames_per_second());
+        frames_of_tokens(tokens.size(1), tokenizer->tokens_per_second(), features.frames_per_second());
     require(frames > known, "[voicebox] there is nothing left to say after the voice's {} frames", known);
     Condition condition;
     condition.context = with_length(context, frames);
@@ -79,17 +230,13 @@ class VoiceboxGeneration final : public Generation {
     condition.hidden = at::ones({1, frames}, at::kBool);
     condition.hidden.narrow(1, 0, known).fill_(false);
     RowDraws draws(run.seed, "voicebox", 1);
-    const Sampled made = sample(model, condition, how_, draws);
-    const at::Tensor wave = features->decode(scale.undo(made.frames))[0];
-    const int64_t skip = known * features->samples_per_frame();
-    const at::Tensor spoken = wave.narrow(0, skip, wave.size(0) - skip);
-    write_wave(run.out, spoken, features->rate_hz());
-    run.say(fmt::format("{}  {:.2f} s at {} Hz, {} evaluations of the network", run.out,
-                        static_cast<double>(spoken.numel()) / static_cast<double>(features->rate_hz()),
-                        features->rate_hz(), made.solution.evaluations));
+    const Sampled made = sample(loaded.model, condition, how_.sampling, draws);
+    const at::Tensor wave = features.decode(loaded.scale.undo(made.frames))[0];
+    const int64_t skip = known * features.samples_per_frame();
+    write(run.out, wave.narrow(0, skip, wave.size(0) - skip), features.rate_hz(), made.solution.evaluations,
+          run);
   }
 
- private:
   // [1, n] semantic tokens of the text
   at::Tensor read_text(const SemanticTokenizer& tokenizer, uint64_t seed) const {
     if (reader_.empty())
@@ -109,9 +256,12 @@ class VoiceboxGeneration final : public Generation {
     return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))}).unsqueeze(0);
   }
 
-  std::string from_, speech_, text_, reader_, voice_, weights_ = "ema";
+  std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
+  std::string durations_, aligner_, vocoder_, edit_, edit_text_, replace_, with_;
+  std::vector<double> denoise_;
+  std::vector<std::string> compare_;
   double voice_seconds_ = 3;
-  FlowSampling how_;
+  Reading how_;
 };
 
 }  // namespace

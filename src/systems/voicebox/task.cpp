@@ -4,6 +4,7 @@
 #include "data/batch.h"
 #include "generate/sampling.h"
 #include "run/sample_writer.h"
+#include "systems/voicebox/masks.h"
 
 namespace melete::voicebox {
 
@@ -13,9 +14,9 @@ constexpr int64_t kSamplesShown = 2;
 constexpr int64_t kTimeParts = 4;  // validation losses by stretches of the way
 
 // bool [items, n]: true where a row has frames; undefined where all rows are whole
-at::Tensor frames_there(const at::Tensor& lengths, int64_t frames) {
+at::Tensor valid_frames(const at::Tensor& lengths, int64_t frames) {
   if (!lengths.defined() || lengths.eq(frames).all().item<bool>()) return {};
-  return at::arange(frames, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);
+  return first_frames(lengths, frames);
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ VoiceboxTask::VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config
 FlowBatch VoiceboxTask::flow_batch(const Batch& batch) const {
   FlowBatch flow;
   flow.frames = batch["frames"];
-  flow.valid = frames_there(batch.find(Batch::length_column("frames")), flow.frames.size(1));
-  if (model_->told()) flow.tokens = batch["semantic"];
+  flow.valid = valid_frames(batch.find(Batch::length_column("frames")), flow.frames.size(1));
+  if (model_->told()) flow.tokens = batch["tokens"];
   return flow;
 }
 
@@ -69,29 +70,43 @@ Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
   return all;
 }
 
-// The second half of what was held out, made from its first half and what is said; beside it what the frames
-// alone lose on their way back to sound.
+// What was held out, made again from what is said alone ("read"), and with its middle third made from what is
+// around it ("infilled"); beside them what the frames alone lose on their way back to sound.
 void VoiceboxTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   if (!features_) return;
   const auto rate_hz = static_cast<int>(features_->rate_hz());
   const Batch some = batch.rows(0, std::min(kSamplesShown, batch.items()));
   const FlowBatch flow = flow_batch(some);
+  const int64_t frames = flow.frames.size(1);
+  const at::Tensor lengths = row_lengths(flow.valid, some.items(), frames, flow.frames.device());
   Condition condition;
   condition.context = flow.frames;
   condition.tokens = flow.tokens;
   condition.valid = flow.valid;
-  condition.hidden = at::zeros({some.items(), flow.frames.size(1)}, flow.frames.options().dtype(at::kBool));
-  const int64_t half = flow.frames.size(1) / 2;
-  condition.hidden.narrow(1, half, flow.frames.size(1) - half).fill_(true);
-  RowDraws draws(0, "voicebox", some.items());
-  const at::Tensor made = sample(model_, condition, config_.sampling, draws).frames;
-  const auto sound = [&](const at::Tensor& frames) { return features_->decode(scale_.undo(frames)); };
-  const at::Tensor copies = sound(flow.frames), waves = sound(made);
+  const auto made = [&](const at::Tensor& hidden) {
+    condition.hidden = hidden;
+    RowDraws draws(0, "voicebox", some.items());
+    return features_->decode(scale_.undo(sample(model_, condition, config_.sampling, draws).frames));
+  };
+  const at::Tensor places = at::arange(frames, lengths.options()).unsqueeze(0) * 3;
+  const at::Tensor middle =
+      at::logical_and(places >= lengths.unsqueeze(1), places < 2 * lengths.unsqueeze(1));
+  const at::Tensor copies = features_->decode(scale_.undo(flow.frames));
+  const at::Tensor infilled = made(middle);
+  const at::Tensor read = model_->told() ? made(at::ones_like(middle)) : at::Tensor();
   for (int64_t row = 0; row < some.items(); ++row) {
     const std::string name = sample_name(some, row);
-    if (label == "online") writer.audio(name + "_copy", copies[row], rate_hz);
-    writer.audio(name + "_" + label, waves[row], rate_hz);
-    writer.spectrogram_pair(name + "_" + label, copies[row], waves[row], rate_hz);
+    const int64_t samples =
+        std::min(lengths[row].item<int64_t>() * features_->samples_per_frame(), copies.size(1));
+    const auto of_row = [&](const at::Tensor& waves) { return waves[row].narrow(0, 0, samples); };
+    const auto write = [&](const at::Tensor& waves, const std::string& how) {
+      if (!waves.defined()) return;
+      writer.audio(name + how + label, of_row(waves), rate_hz);
+      writer.spectrogram_pair(name + how + label, of_row(copies), of_row(waves), rate_hz);
+    };
+    if (label == "online") writer.audio(name + "_copy", of_row(copies), rate_hz);
+    write(infilled, "_infilled_");
+    write(read, "_read_");
   }
 }
 

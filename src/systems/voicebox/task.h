@@ -28,8 +28,8 @@ struct TaskConfig {
 };
 void describe(Schema& schema, TaskConfig& config);
 
-// Batches have "frames" [items, n, frame_dim] with their lengths and, where the model is told, "semantic"
-// int64.
+// Batches have "frames" [items, n, frame_dim] with their lengths and, where the model is told, "tokens"
+// int64: one a frame, or at a pace of their own.
 class VoiceboxTask : public Task {
  public:
   // features: makes samples audible; null: there are none

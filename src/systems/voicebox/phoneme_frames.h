@@ -1,0 +1,25 @@
+// Phonemes beside frames, and sound as an aligner hears it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/mel_frames.h"
+
+namespace melete::voicebox {
+
+// Each id as often as its count says: int64 [sum of counts]
+at::Tensor ids_by_frame(const std::vector<int64_t>& ids, const std::vector<int64_t>& counts);
+
+// Mel frames for the aligner: silence cut at a floor, every recording with mean 0 and deviation 1, so that
+// level and microphone do not matter.
+struct AlignerFrames {
+  at::Tensor frames;   // [batch, frames, mels], 0 in padding
+  at::Tensor lengths;  // int64 [batch]
+};
+// waves [batch, samples], samples int64 [batch]: how many of them are each row's own
+AlignerFrames aligner_frames(const MelFrames& mel, const at::Tensor& waves, const at::Tensor& samples);
+
+}  // namespace melete::voicebox

@@ -1,0 +1,41 @@
+// Training the aligner: one phase; the forward-sum loss, and later the binarisation loss beside it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "systems/voicebox/aligner.h"
+#include "train/phase_config.h"
+
+namespace melete::voicebox {
+
+struct AlignerTaskConfig {
+  PhaseConfig phase;
+  double binarisation_weight = 1;
+  int64_t binarisation_from = 500;  // step; before it the soft alignment has to find its way
+
+  AlignerTaskConfig();
+};
+void describe(Schema& schema, AlignerTaskConfig& config);
+
+// Batches have "mel" [items, frames, mels] and "phonemes" int64 [items, n], both with their lengths.
+class AlignerTask : public Task {
+ public:
+  AlignerTask(const AlignerConfig& model, const AlignerTaskConfig& config,
+              nlohmann::ordered_json whole_config);
+
+  std::string name() const override { return "aligner"; }
+  torch::nn::Module& model() override { return *model_; }
+  std::vector<Phase> phases() override;
+  nlohmann::ordered_json config() const override { return whole_config_; }
+  Losses validate(const Batch& batch, const StepContext& context) override;
+  void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
+
+ private:
+  Losses losses(const Batch& batch, bool binarised);
+
+  AlignerTaskConfig config_;
+  nlohmann::ordered_json whole_config_;
+  Aligner model_;
+};
+
+}  // namespace melete::voicebox
