@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/find_program.h"
 #include "core/base/random.h"
 #include "data/base/synth_dsp.h"
 #include "data/base/synth_files.h"
@@ -27,18 +28,6 @@ namespace melete {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string find_espeak() {
-  const char* path = std::getenv("PATH");
-  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (!rest.empty()) {
-    const size_t colon = rest.find(':');
-    const fs::path candidate = fs::path(rest.substr(0, colon)) / "espeak-ng";
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate.string();
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-  }
-  return {};
-}
 
 // Runs a program with its arguments as a list (no shell reads them) and nothing on its standard streams.
 int run_program(const std::string& program, const std::vector<std::string>& arguments) {
@@ -165,7 +154,7 @@ int64_t words_in(const std::string& text) {
 }  // namespace
 
 bool espeak_installed() {
-  return !find_espeak().empty();
+  return !find_program("espeak-ng").empty();
 }
 
 Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
@@ -192,7 +181,7 @@ Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
 std::vector<float> speak(const Utterance& utterance, int rate_hz) {
   require(rate_hz >= 4000 && rate_hz <= 192000, "[synth] expected a rate of 4000 to 192000 Hz, got {}",
           rate_hz);
-  const std::string program = find_espeak();
+  const std::string program = find_program("espeak-ng");
   require(!program.empty(),
           "[synth] speech needs the program espeak-ng, which is not installed; try: sudo apt-get "
           "install espeak-ng");
