@@ -174,6 +174,32 @@ TEST(Arguments, DashesNumbersAndTheEndOfFlags) {
   EXPECT_EQ(negative.where, "-3");
 }
 
+// However a name was spelled in the program and on the command line, it is one name, shown in one spelling.
+TEST(Arguments, DashesAndUnderscoresAreOneName) {
+  for (const auto& [registered, typed] : std::vector<std::pair<std::string, std::string>>{
+           {"auto-resume", "--auto-resume"}, {"auto-resume", "--auto_resume"}, {"auto_resume", "--auto-resume"}}) {
+    bool resume = false;
+    std::string data;
+    Arguments arguments("train", "trains");
+    arguments.option(registered, resume, "goes on by itself");
+    arguments.option("valid_from", data, "data");
+    arguments.alias("valid-data", "valid_from");
+    EXPECT_TRUE(arguments.parse({typed, "--valid_data", "a", "--valid-data", "b", "--valid-from=c"}));
+    EXPECT_TRUE(resume) << registered << " as " << typed;
+    EXPECT_EQ(data, "c");
+    EXPECT_TRUE(arguments.given("auto-resume") && arguments.given("auto_resume"));
+    EXPECT_TRUE(arguments.parse({"--no_auto_resume"}));
+    EXPECT_FALSE(resume);
+    EXPECT_THAT(arguments.help_text(), HasSubstr("--auto_resume"));
+    EXPECT_THAT(arguments.help_text(), HasSubstr("--valid_data"));
+    EXPECT_THAT(arguments.help_text(), Not(HasSubstr("--auto-resume")));
+    EXPECT_THAT(arguments.help_text(), Not(HasSubstr("--valid-data")));
+  }
+  Practice p;
+  p.arguments.parse({"scale", "--set", "batch-size=5"});
+  EXPECT_EQ(p.settings.batch_size, 5);
+}
+
 TEST(Arguments, UnknownFlagsNameTheNearest) {
   EXPECT_THAT(usage_error({"scale", "--dta", "x"}),
               HasSubstr("unknown option '--dta'; did you mean '--data'?"));

@@ -1,5 +1,5 @@
 // Recordings to tokens and back: in pieces as in one, with the model that made them, and never half a file.
-#include "systems/soundstream/codec_files.h"
+#include "roles/codec_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,13 +12,18 @@
 #include <thread>
 
 #include "base/temporary_folder.h"
-#include "systems/soundstream/codec_eval.h"
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
+#include "measure/codec_eval.h"
+#include "roles/open.h"
 #include "small_codec.h"
+#include "systems/soundstream/codec.h"
+#include "systems/soundstream/identity.h"
+#include "systems/soundstream/load.h"
+#include "systems/soundstream/pieces.h"
 
 namespace melete {
 namespace {
@@ -39,6 +44,11 @@ SoundStream small_codec(nlohmann::ordered_json settings = small_codec_settings()
   TemporaryFolder folder;
   save_checkpoint(folder / "c.safetensors", small_codec_checkpoint(3, settings));
   return load_codec(folder / "c.safetensors").model;
+}
+
+CodecFiles files_of(const std::string& path, double piece_seconds = 20) {
+  OpenedCodec opened = open_codec_with_its_name(path);
+  return {std::move(opened.codec), opened.name, piece_seconds};
 }
 
 at::Tensor in_pieces(SoundStream codec, const std::vector<float>& wave, const PieceLayout& layout,
@@ -113,19 +123,20 @@ TEST(CodecPieces, UnboundedMemoryOfTheModelMeansOnePiece) {
 
 TEST(CodecFiles, FromAFileToTokensAndBack) {
   TemporaryFolder folder;
-  CodecFiles codec(write_small_codec(folder / "codec.safetensors", 1), 0.1);
+  CodecFiles codec = files_of(write_small_codec(folder / "codec.safetensors", 1), 0.1);
+  SoundStream model = load_codec(folder / "codec.safetensors").model;
   const std::vector<float> wave = noise(22050, 9);
   write_audio(folder / "in.wav", wave, 11025);
   const auto work = codec.encode(folder / "in.wav", folder / "in.tokens");
   EXPECT_NEAR(work.sound_seconds, 2.0, 0.001);
   const TokenFile tokens(folder / "in.tokens");
   EXPECT_EQ(tokens.samples(), 16000);
-  EXPECT_EQ(tokens.header().model, codec.identity());
+  EXPECT_EQ(tokens.header().model, codec.codec().identity());
   EXPECT_EQ(tokens.header().model_name, "codec step 7");
   EXPECT_EQ(tokens.header().quantizers, 4);
   EXPECT_EQ(tokens.header().source_rate_hz, 11025);
   const std::vector<float> resampled = Resampler(11025, 8000).run(read_audio(folder / "in.wav").samples);
-  const at::Tensor whole = codec.codec().model.ptr()->tokenize(at::tensor(resampled).unsqueeze(0));
+  const at::Tensor whole = model->tokenize(at::tensor(resampled).unsqueeze(0));
   const at::Tensor expected = whole.squeeze(1).transpose(0, 1).flatten().contiguous();
   EXPECT_EQ(
       tokens.codes(0, tokens.frames()),
@@ -145,11 +156,11 @@ TEST(CodecFiles, FromAFileToTokensAndBack) {
 
 TEST(CodecFiles, AnotherModelIsRefusedByName) {
   TemporaryFolder folder;
-  CodecFiles first(write_small_codec(folder / "first.safetensors", 1));
-  CodecFiles second(write_small_codec(folder / "second.safetensors", 2));
-  CodecFiles again(write_small_codec(folder / "again.safetensors", 1));
-  EXPECT_NE(first.identity(), second.identity());
-  EXPECT_EQ(first.identity(), again.identity());
+  CodecFiles first = files_of(write_small_codec(folder / "first.safetensors", 1));
+  CodecFiles second = files_of(write_small_codec(folder / "second.safetensors", 2));
+  CodecFiles again = files_of(write_small_codec(folder / "again.safetensors", 1));
+  EXPECT_NE(first.codec().identity(), second.codec().identity());
+  EXPECT_EQ(first.codec().identity(), again.codec().identity());
   write_audio(folder / "in.wav", noise(4000, 9), 8000);
   first.encode(folder / "in.wav", folder / "in.tokens");
   try {
@@ -161,6 +172,52 @@ TEST(CodecFiles, AnotherModelIsRefusedByName) {
   }
   EXPECT_FALSE(fs::exists(folder / "out.wav"));
   again.decode(folder / "in.tokens", folder / "out.wav");
+}
+
+// Files that an older program wrote: they name the codec otherwise, and decode as before.
+TEST(CodecFiles, TokensOfOlderProgramsDecode) {
+  TemporaryFolder folder;
+  CodecFiles codec = files_of(write_small_codec(folder / "codec.safetensors", 1));
+  const SoundStream model = load_codec(folder / "codec.safetensors").model;
+  write_audio(folder / "in.wav", noise(4000, 9), 8000);
+  codec.encode(folder / "in.wav", folder / "now.tokens");
+  codec.decode(folder / "now.tokens", folder / "now.wav");
+  const TokenFile now(folder / "now.tokens");
+  for (const std::string& former : former_file_identities(*model)) {
+    EXPECT_NE(former, codec.codec().identity());
+    TokenHeader header = now.header();
+    header.model = former;
+    TokenWriter writer(folder / "then.tokens", header);
+    writer.add(now.codes(0, now.frames()));
+    writer.commit(now.samples());
+    codec.decode(folder / "then.tokens", folder / "then.wav");
+    EXPECT_EQ(read_audio(folder / "then.wav").samples, read_audio(folder / "now.wav").samples);
+  }
+}
+
+// A codec of two groups: the first codes of a frame are coarse, and decode as the model does without the
+// rest.
+TEST(CodecFiles, GroupedCodecsGoTheSameWay) {
+  TemporaryFolder folder;
+  auto settings = small_codec_settings();
+  settings["model"]["codec"]["quantizer"]["groups"] = 2;
+  save_checkpoint(folder / "codec.safetensors", small_codec_checkpoint(3, settings));
+  CodecFiles codec = files_of(folder / "codec.safetensors", 0.1);
+  SoundStream model = load_codec(folder / "codec.safetensors").model;
+  write_audio(folder / "in.wav", noise(9000, 4), 8000);
+  codec.encode(folder / "in.wav", folder / "in.tokens", 3);
+  const TokenFile tokens(folder / "in.tokens");
+  EXPECT_EQ(tokens.header().groups, 2);
+  EXPECT_EQ(tokens.header().quantizers, 6);
+  codec.decode(folder / "in.tokens", folder / "out.wav");
+  const at::Tensor wave = at::tensor(noise(9000, 4)).unsqueeze(0);
+  const at::Tensor expected = model->decode_codes(model->tokenize(wave).narrow(3, 0, 3)).flatten();
+  const std::vector<float> got = read_audio(folder / "out.wav").samples;
+  ASSERT_EQ(static_cast<int64_t>(got.size()), 9000);
+  EXPECT_LT((at::tensor(got) - expected).abs().max().item<double>(), 1e-5);
+  const CodecEval eval = eval_codec_beside_opus(codec.codec(), {{"a", wave}});
+  EXPECT_EQ(eval.stages.size(), 8u);
+  EXPECT_NEAR(eval.points[3].bits_per_second, 4 * eval.points[0].bits_per_second, 1e-6);
 }
 
 TEST(CodecCommand, KeepsTheTreeAndNamesWhatItCannotRead) {
@@ -248,7 +305,7 @@ TEST(CodecCommand, KilledAtAnyMomentLeavesNoHalfFile) {
 TEST(CodecEval, CurveOverQuantizersBesideOpus) {
   EXPECT_EQ(quantizer_counts(3), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(quantizer_counts(12), (std::vector<int64_t>{1, 2, 4, 8, 12}));
-  SoundStream codec = small_codec();
+  const SoundStreamCodec codec(small_codec());
   const std::vector<float> wave = noise(16000, 3);
   const std::vector<EvalRecording> recordings = {{"a", at::tensor(wave).unsqueeze(0)}};
   const CodecEval eval = eval_codec_beside_opus(codec, recordings);

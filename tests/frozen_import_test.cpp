@@ -5,21 +5,23 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <regex>
 
 #include "base/pickle_bytes.h"
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/base/error.h"
-#include "roles/open.h"
+#include "io/base/audio_file.h"
+#include "io/base/zip_archive.h"
+#include "io/foreign_file.h"
+#include "nn/frozen.h"
 #include "pretrained/encodec_names.h"
 #include "pretrained/fairseq.h"
-#include "io/foreign_file.h"
 #include "pretrained/hubert_names.h"
-#include "pretrained/vq_wav2vec_names.h"
-#include "io/base/zip_archive.h"
-#include "nn/frozen.h"
 #include "pretrained/import.h"
+#include "pretrained/vq_wav2vec_names.h"
+#include "roles/open.h"
 
 namespace melete {
 namespace {
@@ -124,6 +126,44 @@ TEST(EncodecImport, SpellingsAgree) {
   EXPECT_EQ(public_size.quantizers_for(1.5), 2);
   const Json config_json = {{"sampling_rate", 24000}, {"target_bandwidths", {1.5, 3.0, 6.0, 12.0, 24.0}}};
   EXPECT_EQ(foreign_encodec::from_config_json(config_json).codebooks, 32);
+}
+
+// Widths that do not divide: what is inside the first units alone does not tell by how much.
+TEST(EncodecImport, WidthsThatDoNotDivide) {
+  for (const auto& [filters, compress] :
+       std::vector<std::pair<int64_t, int64_t>>{{3, 2}, {5, 3}, {5, 2}, {7, 4}, {9, 2}, {4, 1}, {32, 2}}) {
+    EncodecConfig config;
+    config.dim = 8;
+    config.filters = filters;
+    config.compress = compress;
+    config.ratios = {4, 2, 2};
+    config.codebooks = 4;
+    config.codebook_size = 16;
+    TensorMap theirs;
+    const Encodec model(config);
+    const std::map<std::string, std::string> parts = {
+        {"first", "block.1"}, {"second", "block.3"}, {"shortcut", "shortcut"}};
+    const auto conv = [&](const std::string& at, const std::string& ours) {
+      for (const char* leaf : {"weight", "bias"})
+        theirs[at + "." + leaf] = tensors_of(*model).at(ours + ".convolution." + leaf);
+    };
+    conv("encoder.model.0.conv.conv", "encoder_input");
+    conv("encoder.model.12.conv.conv", "encoder_output");
+    for (int i = 0; i < 3; ++i) {
+      conv(fmt::format("encoder.model.{}.conv.conv", 3 + 3 * i), fmt::format("encoder_blocks.{}.down", i));
+      for (const auto& [ours, part] : parts)
+        conv(fmt::format("encoder.model.{}.{}.conv.conv", 1 + 3 * i, part),
+             fmt::format("encoder_blocks.{}.units.0.{}", i, ours));
+    }
+    theirs["encoder.model.10.lstm.weight_ih_l0"] = at::zeros({1});
+    for (int i = 0; i < 4; ++i)
+      theirs[fmt::format("quantizer.vq.layers.{}._codebook.embed", i)] = at::zeros({16, 8});
+    const EncodecConfig read = foreign_encodec::from_weights(theirs, "test");
+    EXPECT_EQ(read.ratios, config.ratios);
+    // Another divisor may give the same widths; then it is the same model.
+    for (int64_t width = filters; width <= 4 * filters; width *= 2)
+      EXPECT_EQ(width / read.compress, width / compress) << filters << " by " << compress;
+  }
 }
 
 TEST(EncodecImport, SaysWhatIsWrong) {
@@ -557,6 +597,26 @@ TEST(ImportCommand, EncodecHubertAndWrongFiles) {
   const TensorMap io = golden("encodec_small_24khz", "io.safetensors");
   EXPECT_TRUE(codec->encode(io.at("in.wave")).equal(io.at("out.codes").narrow(2, 0, 2)));
 
+  // The same file as it was downloaded, without an import: the tool takes any codec.
+  const std::string foreign = kGolden + "encodec_small_24khz/weights.safetensors";
+  write_audio(folder / "in/a.wav", std::vector<float>(24000, 0.1f), 24000);
+  for (const std::string& from : {encodec, foreign}) {
+    const auto any = open_codec(from);
+    EXPECT_EQ(any->kind(), "encodec");
+    EXPECT_EQ(run_program({"codec", "encode", folder / "in", "--from", from, "-o", folder / "tokens",
+                           "--threads", "1"}),
+              0);
+    EXPECT_EQ(run_program({"codec", "decode", folder / "tokens", "--from", from, "-o", folder / "out",
+                           "--threads", "1"}),
+              0);
+    EXPECT_EQ(read_audio(folder / "out/a.wav").frames(), 24000);
+    EXPECT_EQ(run_program({"codec", "eval", "--from", from, "--data", folder / "in", "--threads", "1"}), 0);
+  }
+  EXPECT_EQ(run_program({"codec", "decode", folder / "tokens", "--from", encodec, "-o", folder / "no",
+                         "--threads", "1"}),
+            1)
+      << "tokens of all quantizers, a codec of two";
+
   // A folder as Hugging Face has it.
   TensorMap weights = golden("hubert_kmeans_base");
   weights.erase("kmeans.cluster_centers");
@@ -573,6 +633,20 @@ TEST(ImportCommand, EncodecHubertAndWrongFiles) {
   EXPECT_EQ(run_program({"import", "hubert", encodec, "-o", stored}), 1);
   EXPECT_EQ(run_program({"import", "t5", folder / "hubert", "-o", stored}), 1);
   EXPECT_EQ(run_program({"import", "vq-wav2vec", folder / "none.pt", "-o", stored}), 1);
+
+  const std::string wav2vec = folder / "wav2vec.safetensors";
+  write_tensors(wav2vec, wav2vec_weights(false, 0));
+  ASSERT_EQ(run_program({"import", "vq-wav2vec", wav2vec, "-o", folder / "v.safetensors"}), 0);
+  ASSERT_EQ(run_program({"import", "vq-wav2vec", wav2vec, "--target_sample_hz", "24000", "-o",
+                         folder / "v24.safetensors"}),
+            0);
+  const auto usual = open_semantic_tokenizer(folder / "v.safetensors"),
+             faster = open_semantic_tokenizer(folder / "v24.safetensors");
+  EXPECT_EQ(usual->rate_hz(), 16000);
+  EXPECT_EQ(faster->rate_hz(), 24000);
+  EXPECT_NE(usual->identity(), faster->identity());
+  const at::Tensor sound = at::randn({1, 800});
+  EXPECT_TRUE(usual->tokenize(sound).equal(faster->tokenize(sound)));
   EXPECT_EQ(run_program({"import", "encodec", encodec}), 2);
 }
 

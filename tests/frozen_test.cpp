@@ -7,18 +7,18 @@
 #include <fstream>
 #include <set>
 
-#include "systems/soundstream/codec.h"
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "data/base/synth_music.h"
-#include "roles/open.h"
 #include "pretrained/encodec.h"
-#include "pretrained/kmeans_tokenizer.h"
 #include "pretrained/import.h"
 #include "pretrained/kmeans_fit.h"
+#include "pretrained/kmeans_tokenizer.h"
+#include "roles/open.h"
+#include "systems/soundstream/codec.h"
 
 namespace melete {
 namespace {
@@ -155,6 +155,73 @@ TEST(Codecs, SoundStreamBehindTheSameFace) {
   EXPECT_TRUE(codec.decode(codes).equal(model->decode_codes(codes).squeeze(1)));
   SoundStream other(config);
   EXPECT_NE(SoundStreamCodec(other).identity(), codec.identity());
+}
+
+// The first codes of a grouped codec alone: what the model says when all others are absent, in both orders.
+TEST(Codecs, TheFirstCodesOfAGroupedCodecAreNotTakenForAll) {
+  for (const std::string order : {"stages", "groups"})
+    for (const int64_t codebooks : {1, 2}) {
+      torch::manual_seed(1);
+      SoundStreamConfig config;
+      config.channels = 4;
+      config.strides = {2, 3, 4};
+      config.channel_multiples = {2, 2, 4};
+      config.dim = 16;
+      config.attention = false;
+      config.quantizer.quantizers = 3;
+      config.quantizer.groups = 2;
+      config.quantizer.codebooks = codebooks;
+      config.quantizer.codebook_size = 32;
+      config.quantizer.codebook_dim = codebooks > 1 ? 4 : 0;
+      config.quantizer.kmeans_init = false;
+      config.code_order = order;
+      SoundStream model(config);
+      const SoundStreamCodec codec(model);
+      const at::Tensor audio = noise({2, 24 * 40}, 5) * 0.2;
+      const at::Tensor codes = codec.encode(audio), whole = model->tokenize(audio);
+      const int64_t of_group = 3 * codebooks;
+      ASSERT_EQ(codes.size(2), 2 * of_group);
+      EXPECT_TRUE(codec.decode(codes).equal(model->decode_codes(whole).squeeze(1)));
+      for (int64_t kept = 1; kept < 2 * of_group; ++kept) {
+        // Which code of which group stands at every place of a frame.
+        at::Tensor rest = whole.clone();
+        for (int64_t at = kept; at < 2 * of_group; ++at) {
+          const bool by_group = order == "groups";
+          const int64_t group = by_group ? at / of_group : at / codebooks % 2;
+          const int64_t place = by_group ? at % of_group : at / (2 * codebooks) * codebooks + at % codebooks;
+          EXPECT_TRUE(codes.select(2, at).equal(whole[group].select(2, place)));
+          rest[group].select(2, place).fill_(-1);
+        }
+        EXPECT_TRUE(codec.decode(codes.narrow(2, 0, kept)).equal(model->decode_codes(rest).squeeze(1)))
+            << order << ", the first " << kept;
+      }
+    }
+}
+
+// Streams of a codec that has none of its own give what encode() and decode() give.
+TEST(Codecs, EncodecAsItComes) {
+  torch::manual_seed(2);
+  EncodecConfig config;
+  config.dim = 8;
+  config.filters = 4;
+  config.ratios = {4, 2};
+  config.codebooks = 4;
+  config.codebook_size = 16;
+  config.quantizers = 3;
+  const EncodecCodec codec{Encodec(config)};
+  EXPECT_FALSE(codec.bounded());
+  const at::Tensor audio = (noise({1, 8 * 50}, 5) * 0.2).contiguous();
+  const auto encoder = codec.sound_to_codes(1);
+  const float* samples = audio.data_ptr<float>();
+  EXPECT_EQ(encoder->push({samples, 123}).size(0), 0);
+  EXPECT_EQ(encoder->push({samples + 123, 8 * 50 - 123}).size(0), 0);
+  const at::Tensor codes = encoder->finish();  // [frames, 1, quantizers]
+  EXPECT_TRUE(codes.squeeze(1).equal(codec.encode(audio)[0]));
+  const auto decoder = codec.codes_to_sound(1);
+  EXPECT_TRUE(decoder->push(codes.narrow(0, 0, 20).narrow(2, 0, 2)).empty());
+  EXPECT_TRUE(decoder->push(codes.narrow(0, 20, 30).narrow(2, 0, 2)).empty());
+  const at::Tensor sound = at::tensor(decoder->finish());
+  EXPECT_TRUE(sound.equal(codec.decode(codes.squeeze(1).narrow(1, 0, 2).unsqueeze(0))[0]));
 }
 
 // --- k-means

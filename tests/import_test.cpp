@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,14 +16,15 @@
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "foreign_files.h"
-#include "systems/soundstream/codec_files.h"
-#include "systems/foreign.h"
-#include "systems/soundstream/foreign_files.h"
 #include "io/base/audio_file.h"
 #include "io/base/file_content.h"
 #include "io/base/zip_archive.h"
 #include "io/pickled_tensors.h"
+#include "roles/open.h"
 #include "small_codec.h"
+#include "systems/foreign.h"
+#include "systems/soundstream/foreign_files.h"
+#include "systems/soundstream/load.h"
 
 namespace melete {
 namespace {
@@ -132,9 +134,9 @@ TEST(Import, TrainingGoesOnAndTheCodecCodes) {
 TEST(Export, WeightsAloneMakeTheSameTokens) {
   TemporaryFolder folder;
   save_checkpoint(folder / "x.safetensors", import_foreign("audiolm-pytorch", kPackage).checkpoint);
-  const std::string identity = CodecFiles(folder / "x.safetensors").identity();
+  const std::string identity = open_codec(folder / "x.safetensors")->identity();
   export_checkpoint(folder / "x.safetensors", folder / "slim.safetensors", {ExportFor::inference});
-  EXPECT_EQ(CodecFiles(folder / "slim.safetensors").identity(), identity);
+  EXPECT_EQ(open_codec(folder / "slim.safetensors")->identity(), identity);
   EXPECT_LT(fs::file_size(folder / "slim.safetensors"), fs::file_size(folder / "x.safetensors") / 3);
   for (const FileTensor& tensor : read_file_content(folder / "slim.safetensors").tensors)
     EXPECT_TRUE(tensor.name.starts_with("model.codec.")) << tensor.name;
@@ -162,7 +164,95 @@ TEST(Export, AModelOfOursIsImportedAgain) {
   EXPECT_THAT(error_of([&] {
                 export_checkpoint(folder / "ours.safetensors", folder / "z.pt", {ExportFor::training});
               }),
-              HasSubstr("--for finetune"));
+              HasSubstr("holds no optimiser; try --for finetune"));
+}
+
+TEST(Import, SaysWhichVersionMadeTheFile) {
+  const ImportedCheckpoint imported = import_foreign("audiolm-pytorch", kPackage);
+  EXPECT_THAT(imported.notes, ::testing::Contains(HasSubstr("made by audiolm-pytorch 2.0.7")));
+  TemporaryFolder folder;
+  EditableFile file(kPackage);
+  file.tree.erase("version");
+  file.write(folder / "unsaid.pt");
+  EXPECT_THAT(import_foreign("audiolm-pytorch", folder / "unsaid.pt").notes,
+              ::testing::Contains(HasSubstr("does not say which version")));
+}
+
+TEST(Export, NamesStandAsPyTorchListsThem) {
+  std::vector<std::string> theirs;
+  const TorchFile file(kPackage);
+  for (const auto& [key, value] : file.root().find("model")->dict()->entries) theirs.push_back(*key->text());
+  std::vector<std::string> sorted = theirs;
+  std::reverse(sorted.begin(), sorted.end());
+  audiolm_pytorch::sort_as_theirs_codec(sorted);
+  EXPECT_EQ(sorted, theirs);
+}
+
+// A run that was never a package: what its own trainer saved, in another program's words, and back again.
+TEST(Export, ACodecBornHereIsATrainingPackage) {
+  TemporaryFolder folder;
+  const std::string run = folder.path() + "/run", data = folder.path() + "/in";
+  for (int i = 0; i < 3; ++i)
+    write_audio(folder / fmt::format("in/{}.wav", i), std::vector<float>(16000, 0.1f), 8000);
+  auto settings = small_codec_settings();
+  settings["model"]["codec"]["as_audiolm_pytorch"] = true;
+  for (const double decay : {0.0, 0.01}) {
+    std::vector<std::string> words = {"train",
+                                      "soundstream",
+                                      "--out",
+                                      run,
+                                      "--data",
+                                      data,
+                                      "--steps",
+                                      "3",
+                                      "--batch_size",
+                                      "2",
+                                      "--data.segment_seconds",
+                                      "0.2",
+                                      "--threads",
+                                      "1",
+                                      "--fresh",
+                                      "--train.ema.update_after_step",
+                                      "1",
+                                      "--train.ema.update_every",
+                                      "1"};
+    for (const char* phase : {"generator", "discriminator"}) {
+      words.push_back(fmt::format("--{}.optimiser.weight_decay", phase));
+      words.push_back(fmt::format("{}", decay));
+    }
+    const auto flatten = [&](const auto& self, const nlohmann::ordered_json& part,
+                             const std::string& at) -> void {
+      for (const auto& [name, value] : part.items()) {
+        if (value.is_object()) {
+          self(self, value, at + name + ".");
+        } else {
+          words.push_back("--" + at + name);
+          words.push_back(value.dump());
+        }
+      }
+    };
+    flatten(flatten, settings, "");
+    ASSERT_EQ(run_program(words), 0);
+    const Checkpoint before = open_checkpoint(run, "test").checkpoint;
+    const auto notes = export_checkpoint(run, folder / "package.pt", {ExportFor::training});
+    EXPECT_THAT(notes, ::testing::Contains(HasSubstr("soundstream.2.pt")));
+    const ImportedCheckpoint back = import_foreign("audiolm-pytorch", folder / "package.pt");
+    EXPECT_TRUE(back.complete);
+    EXPECT_EQ(back.checkpoint.step(), 3);
+    int64_t compared = 0;
+    for (const auto& [name, tensor] : before.tensors) {
+      if (!name.starts_with("model.") && !name.starts_with("optimiser.") && !name.starts_with("ema.average."))
+        continue;
+      ASSERT_TRUE(back.checkpoint.tensors.count(name)) << name;
+      EXPECT_TRUE(at::equal(tensor, back.checkpoint.tensors.at(name).to(tensor.scalar_type()))) << name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 300);
+    const auto& there = back.checkpoint.meta.at("config").at("generator").at("optimiser");
+    EXPECT_EQ(there.at("weight_decay").get<double>(), decay);
+    EXPECT_EQ(there.at("learning_rate"),
+              before.meta.at("config").at("generator").at("optimiser").at("learning_rate"));
+  }
 }
 
 TEST(Import, RefusesWhatItDoesNotKnow) {

@@ -20,11 +20,6 @@ std::string dashed(const std::string& name) {
   return (name.size() == 1 ? "-" : "--") + name;
 }
 
-std::string underscored(std::string name) {
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 bool is_flag(const std::string& word) {
   return word.size() >= 2 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1])) &&
          word[1] != '.';
@@ -60,6 +55,11 @@ std::string entry(const std::string& title, const std::string& text, size_t colu
 Arguments::Arguments(std::string command, std::string about)
     : command_(std::move(command)), about_(std::move(about)) {}
 
+std::string Arguments::underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 Option& Arguments::word(const std::string& name, std::string& target, std::string help) {
   return words_.emplace_back(Word{Option(name, &target, std::move(help)), true}).option;
 }
@@ -75,7 +75,7 @@ void Arguments::rest(const std::string& name, std::vector<std::string>& target, 
 }
 
 void Arguments::alias(const std::string& word, const std::string& meaning) {
-  aliases_[word] = meaning;
+  aliases_[underscored(word)] = underscored(meaning);
 }
 void Arguments::settings(Schema& schema) {
   settings_ = &schema;
@@ -85,17 +85,16 @@ void Arguments::example(const std::string& words) {
 }
 
 bool Arguments::given(const std::string& name) const {
-  return std::find(given_.begin(), given_.end(), name) != given_.end();
+  return std::find(given_.begin(), given_.end(), underscored(name)) != given_.end();
 }
 
 Arguments::Flag Arguments::find(const std::string& name) {
-  for (const std::string& spelling : {name, underscored(name)}) {
-    const auto alias = aliases_.find(spelling);
-    const std::string& meaning = alias == aliases_.end() ? spelling : alias->second;
-    if (Option* option = own_.find(meaning)) return {option, false};
-    if (settings_) {
-      if (Option* option = settings_->find(meaning)) return {option, true};
-    }
+  const std::string spelling = underscored(name);
+  const auto alias = aliases_.find(spelling);
+  const std::string& meaning = alias == aliases_.end() ? spelling : alias->second;
+  if (Option* option = own_.find(meaning)) return {option, false};
+  if (settings_) {
+    if (Option* option = settings_->find(meaning)) return {option, true};
   }
   return {nullptr, false};
 }
@@ -115,7 +114,7 @@ std::vector<std::string> Arguments::flag_names() const {
 }
 
 void Arguments::fail_unknown(const std::string& flag) {
-  const bool negated = flag.rfind("--no-", 0) == 0;
+  const bool negated = underscored(flag).rfind("__no_", 0) == 0;
   const std::string name = flag.substr(negated ? 5 : std::min<size_t>(2, flag.find_first_not_of('-')));
   std::string nearest = nearest_dotted_name(name, flag_names());
   const Flag found = find(nearest);
@@ -151,7 +150,7 @@ size_t Arguments::parse_flag(const std::vector<std::string>& args, size_t at) {
   // "-out" for "--out" is refused with the right spelling; one dash is for single letters.
   if (!known_config && (!flag.option || (dashes == 1) != (name.size() == 1))) {
     if (flag.option) fail_usage("unknown option '{}'; did you mean '{}'?", written, dashed(name));
-    const bool negated = dashes == 2 && name.rfind("no-", 0) == 0;
+    const bool negated = dashes == 2 && underscored(name).rfind("no_", 0) == 0;
     flag = negated ? find(name.substr(3)) : Flag{nullptr, false};
     if (!flag.option) fail_unknown(written);
     if (!flag.option->is_bool()) {
@@ -191,7 +190,7 @@ size_t Arguments::parse_flag(const std::vector<std::string>& args, size_t at) {
     const size_t sign = value.find('=');
     if (sign == std::string::npos || sign == 0)
       fail_usage("--set: expected key=value, got '{}'", shortened(value));
-    const std::string key = value.substr(0, sign);
+    const std::string key = underscored(value.substr(0, sign));
     const Option* setting = settings_->find(key);
     if (!setting) {
       fail_usage("--set: '{}' is not a setting; did you mean '{}'?", shortened(key), settings_->nearest(key));

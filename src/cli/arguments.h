@@ -37,10 +37,11 @@ class Arguments {
   void rest(const std::string& name, std::vector<std::string>& target,
             std::string help);  // all that are left
 
-  // The command's own flags: --name value, or --name alone for a bool.
+  // The command's own flags: --name value, or --name alone for a bool. Names are shown with underscores, as
+  // recipes spell their keys; dashes in their place are understood everywhere.
   template <class T>
   Option& option(const std::string& name, T& target, std::string help) {
-    return own_.option(name, target, std::move(help));
+    return own_.option(underscored(name), target, std::move(help));
   }
   // Another word for an own flag or for a setting; of one letter it is written -o, else --steps.
   void alias(const std::string& word, const std::string& meaning);
@@ -66,6 +67,7 @@ class Arguments {
     bool is_setting;
   };
 
+  static std::string underscored(std::string name);
   Flag find(const std::string& name);
   [[noreturn]] void fail_unknown(const std::string& flag);
   size_t parse_flag(const std::vector<std::string>& args, size_t at);

@@ -11,17 +11,17 @@
 #include "data/base/manifest.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
+#include "io/resample_audio.h"
+#include "measure/codec_eval.h"
+#include "roles/open.h"
 #include "run/reporter.h"
 #include "run/sample_writer.h"
-#include "systems/soundstream/codec_eval.h"
-#include "systems/soundstream/load.h"
 
 namespace melete {
 
 namespace {
 
-std::vector<EvalRecording> read_recordings(const std::string& from, const SoundStreamImpl& codec,
-                                           double max_seconds) {
+std::vector<EvalRecording> read_recordings(const std::string& from, const Codec& codec, double max_seconds) {
   std::vector<EvalRecording> recordings;
   int64_t skipped = 0;
   for (const ManifestEntry& entry : load_entries(from)) {
@@ -29,8 +29,11 @@ std::vector<EvalRecording> read_recordings(const std::string& from, const SoundS
       const auto frames = static_cast<int64_t>(max_seconds * entry.rate_hz);
       const Audio audio = read_audio(entry.path, 0, frames);
       const at::Tensor mono = at::tensor(downmix(audio), at::kFloat).unsqueeze(0);
-      recordings.push_back({std::filesystem::path(entry.path).stem().string(),
-                            codec.prepare(mono, audio.rate_hz).flatten(0, 1)});
+      const at::Tensor wave =
+          cut_to_multiple(resample_audio(mono, audio.rate_hz, codec.rate_hz()), codec.samples_per_frame());
+      require(wave.size(1) > 0, "[codec] a frame is {} samples, the recording is shorter",
+              codec.samples_per_frame());
+      recordings.push_back({std::filesystem::path(entry.path).stem().string(), wave});
     } catch (const Error& error) {
       fmt::print(stderr, "melete: skipped {}: {}\n", entry.path, error.what());
       ++skipped;
@@ -41,7 +44,7 @@ std::vector<EvalRecording> read_recordings(const std::string& from, const SoundS
   return recordings;
 }
 
-std::string figures_table(const RatePoint& untrained, const CodecEval& eval) {
+std::string figures_table(const std::optional<RatePoint>& untrained, const CodecEval& eval) {
   TextTable table({"", "kbit/s", "mel distance", "STFT distance", "SI-SDR (dB)", "encode", "decode"});
   const auto row = [&](const RatePoint& point, const std::string& name) {
     table.row({name, fmt::format("{:.2f}", point.bits_per_second / 1000),
@@ -49,7 +52,7 @@ std::string figures_table(const RatePoint& untrained, const CodecEval& eval) {
                fmt::format("{:.2f}", point.si_sdr), fmt::format("{:.1f} x", point.encode_speed),
                fmt::format("{:.1f} x", point.decode_speed)});
   };
-  row(untrained, "untrained");
+  if (untrained) row(*untrained, "untrained");
   for (const RatePoint& point : eval.points) row(point, point.name);
   table.row({"better is", "lower", "lower", "lower", "higher", "higher", "higher"});
   return table.text();
@@ -81,17 +84,18 @@ std::string tsv(const CodecEval& eval) {
 }  // namespace
 
 int codec_eval_command(const std::vector<std::string>& args) {
-  std::string from, data, out;
+  std::string from, data, out, weights = "ema";
   int64_t threads = 0, shown = 4;
   double max_seconds = 30;
   Arguments arguments(
       "codec eval",
       "measures a codec on recordings over its quantizers, beside Opus and the same codec untrained");
-  arguments.option("from", from, "run folder or checkpoint");
+  arguments.option("from", from, kCodecFrom);
   arguments.option("data", data, "folder or manifest of recordings");
   arguments.option("out", out, "where to write plots, figures, sound and spectrograms; empty: nowhere");
   arguments.option("shown", shown, "recordings that are written there").at_least(0);
   arguments.option("max_seconds", max_seconds, "of every recording").at_least(0.1).unit("s");
+  arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.alias("o", "out");
   arguments.example("codec eval --from runs/codec --data held-out -o listen");
@@ -100,23 +104,24 @@ int codec_eval_command(const std::vector<std::string>& args) {
   if (data.empty()) throw UsageError("--data is missing: a folder or manifest of recordings");
   set_threads(static_cast<int>(threads));
 
-  LoadedCodec trained = load_codec(from), untrained = load_codec(from, Weights::untrained);
-  const SoundStreamConfig& config = trained.model->config();
-  const int rate_hz = static_cast<int>(config.sample_rate_hz);
-  const auto recordings = read_recordings(data, *trained.model, max_seconds);
+  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+  const Codec& codec = *opened.codec;
+  const int rate_hz = static_cast<int>(codec.rate_hz());
+  const int64_t quantizers = codec.codes_of_a_group();
+  const auto recordings = read_recordings(data, codec, max_seconds);
   Reporter silent;
   std::optional<SampleWriter> writer;
-  if (!out.empty()) writer.emplace(out, trained.step, silent);
+  if (!out.empty()) writer.emplace(out, opened.step, silent);
 
-  RatePoint before;
+  std::optional<RatePoint> before;
   CodecEval eval;
   {
-    ProgressBar bar("measuring",
-                    static_cast<int64_t>(quantizer_counts(config.quantizer.quantizers).size()) + 3,
+    ProgressBar bar("measuring", static_cast<int64_t>(quantizer_counts(quantizers).size()) + 3,
                     "ways of coding");
-    before = eval_codec(untrained.model, recordings, config.quantizer.quantizers);
+    if (opened.trained_here)
+      before = eval_codec(*open_codec(from, Weights::untrained), recordings, quantizers);
     eval = eval_codec_beside_opus(
-        trained.model, recordings,
+        codec, recordings,
         [&](size_t i, const at::Tensor& wave) {
           if (!writer || static_cast<int64_t>(i) >= shown) return;
           const EvalRecording& recording = recordings[i];
@@ -127,11 +132,14 @@ int codec_eval_command(const std::vector<std::string>& args) {
         [&](const std::string& what, int64_t done, int64_t) { bar.update(done, what); });
     bar.finish();
   }
-  fmt::print("\n{} ({} weights, step {}) on {} recordings: {:.0f} frames a second\n\n", trained.path,
-             trained.averaged ? "averaged" : "online", trained.step, recordings.size(),
-             trained.model->frames_per_second());
+  const std::string whose =
+      opened.trained_here
+          ? fmt::format("{} weights, step {}", opened.averaged ? "averaged" : "online", opened.step)
+          : codec.kind();
+  fmt::print("\n{} ({}) on {} recordings: {:g} frames a second\n\n", opened.path, whose, recordings.size(),
+             codec.frames_per_second());
   fmt::print("{}\n{}", figures_table(before, eval),
-             stages_table(eval, config.quantizer.groups, trained.model->quantizer->codebook_size()));
+             stages_table(eval, codec.groups(), codec.codebook_size()));
   if (writer) {
     const std::filesystem::path folder(out);
     write_png((folder / "rate_quality.png").string(), rate_quality_plot(eval, Figure::mel_distance));

@@ -12,7 +12,8 @@
 #include "core/base/error.h"
 #include "core/engine.h"
 #include "io/base/audio_file.h"
-#include "systems/soundstream/codec_files.h"
+#include "roles/codec_files.h"
+#include "roles/open.h"
 
 namespace melete {
 
@@ -54,6 +55,11 @@ std::vector<Job> find_jobs(const std::string& in, const std::string& out, const 
   require(!jobs.empty(), "[codec] there are no {} in {}", what, in);
   std::sort(jobs.begin(), jobs.end(), [](const Job& a, const Job& b) { return a.in < b.in; });
   return jobs;
+}
+
+CodecFiles open_codec_files(const std::string& from, const std::string& weights, double piece_seconds) {
+  OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+  return {std::move(opened.codec), opened.name, piece_seconds};
 }
 
 // Does what can be done; what cannot is named, and the exit code says so.
@@ -103,14 +109,15 @@ int run_jobs(const std::vector<Job>& jobs, bool skip_existing, const std::string
 }  // namespace
 
 int codec_encode_command(const std::vector<std::string>& args) {
-  std::string in, out, from;
+  std::string in, out, from, weights = "ema";
   int64_t quantizers = 0, threads = 0;
   double piece_seconds = 20;
   bool skip_existing = false;
   Arguments arguments("codec encode", "recordings to token files");
   arguments.word("recordings", in, "a recording, or a folder whose tree is kept");
   arguments.option("out", out, "token file, or folder of token files");
-  arguments.option("from", from, "run folder or checkpoint of the codec");
+  arguments.option("from", from, kCodecFrom);
+  arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
   arguments.option("quantizers", quantizers, "how many of them to keep; 0: all").at_least(0);
   arguments.option("skip_existing", skip_existing, "leave out recordings whose token file is there");
   arguments.option("piece_seconds", piece_seconds, "how much sound is worked on at a time")
@@ -128,14 +135,14 @@ int codec_encode_command(const std::vector<std::string>& args) {
   const auto jobs = find_jobs(
       in, out, [](const std::string& path) { return is_audio_extension(path); },
       [](const std::string& name) { return name + kEnding; }, "recordings");
-  CodecFiles codec(from, piece_seconds);
-  const int64_t has = codec.codec().model->config().quantizer.quantizers;
+  CodecFiles codec = open_codec_files(from, weights, piece_seconds);
+  const int64_t has = codec.codec().codes_of_a_group();
   if (quantizers > has)
     throw UsageError(fmt::format("--quantizers {}: {} has only {}", quantizers, codec.name(), has));
-  if (!codec.bounded())
+  if (!codec.codec().bounded())
     fmt::print(stderr,
-               "note: gate loops and squeeze-excitation look back without limit: every file is encoded in "
-               "one piece, and memory grows with its length\n");
+               "note: this codec looks back without limit: every file is encoded in one piece, and memory "
+               "grows with its length\n");
   return run_jobs(jobs, skip_existing, "encoded",
                   [&](const Job& job, const CodecFiles::OnProgress& on_progress) {
                     return codec.encode(job.in, job.out, quantizers, on_progress);
@@ -143,14 +150,15 @@ int codec_encode_command(const std::vector<std::string>& args) {
 }
 
 int codec_decode_command(const std::vector<std::string>& args) {
-  std::string in, out, from, format = "wav";
+  std::string in, out, from, format = "wav", weights = "ema";
   int64_t threads = 0;
   double piece_seconds = 20;
   bool skip_existing = false;
   Arguments arguments("codec decode", "token files to recordings");
   arguments.word("tokens", in, "a token file, or a folder whose tree is kept");
   arguments.option("out", out, "recording, or folder of recordings");
-  arguments.option("from", from, "run folder or checkpoint of the codec that encoded them");
+  arguments.option("from", from, kCodecFrom);
+  arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
   arguments.option("format", format, "of recordings in a folder").one_of({"wav", "flac", "ogg"});
   arguments.option("skip_existing", skip_existing, "leave out token files whose recording is there");
   arguments.option("piece_seconds", piece_seconds, "how much sound is worked on at a time")
@@ -171,7 +179,7 @@ int codec_decode_command(const std::vector<std::string>& args) {
         return fs::path(stem).extension() == "." + format ? stem : stem + "." + format;
       },
       "token files (.tokens)");
-  CodecFiles codec(from, piece_seconds);
+  CodecFiles codec = open_codec_files(from, weights, piece_seconds);
   return run_jobs(jobs, skip_existing, "decoded",
                   [&](const Job& job, const CodecFiles::OnProgress& on_progress) {
                     return codec.decode(job.in, job.out, on_progress);

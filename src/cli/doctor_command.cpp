@@ -2,15 +2,13 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <sstream>
 
 #include "cli/arguments.h"
 #include "core/autocast.h"
+#include "core/base/find_program.h"
 #include "core/engine.h"
 #include "core/selfcheck.h"
 #include "kernels/vector_level.h"
@@ -24,18 +22,6 @@ void line(const std::string& name, const std::string& value) {
 }
 
 // Where a program is, or empty.
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = folder + "/" + name;
-    std::error_code ignored;
-    if (!folder.empty() && std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0)
-      return file;
-  }
-  return {};
-}
-
 std::string yes_if(bool condition) {
   return condition ? "yes" : "no";
 }
@@ -87,7 +73,7 @@ void print_programs() {
     const char *name, *use, *package;
   } programs[] = {
       {"espeak-ng", "makes speech data and phonemes", "espeak-ng"},
-      {"ffmpeg", "converts formats that libsndfile does not read", "ffmpeg"},
+      {"ffmpeg", "reads formats that libsndfile does not (m4a, webm, video)", "ffmpeg"},
   };
   for (const auto& program : programs) {
     const std::string path = find_program(program.name);

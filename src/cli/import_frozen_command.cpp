@@ -117,9 +117,16 @@ int import_vq_wav2vec_command(const std::vector<std::string>& args) {
   ImportWords words;
   Arguments arguments =
       words.arguments("vq-wav2vec", "vq-wav2vec of fairseq, k-means or gumbel: a semantic tokenizer");
+  int64_t rate_hz = 0;
+  arguments
+      .option("target_sample_hz", rate_hz,
+              "rate of the sound that it is given; 0: the 16000 that it was trained with (audiolm-pytorch's "
+              "default is 24000)")
+      .at_least(0)
+      .unit("Hz");
   arguments.example("import vq-wav2vec vq-wav2vec_kmeans.pt -o semantic.safetensors");
   if (!words.parse(arguments, args)) return 0;
-  const auto tokenizer = import_vq_wav2vec(words.from);
+  const auto tokenizer = import_vq_wav2vec(words.from, rate_hz);
   save_frozen(words.out, frozen(*tokenizer), words.about());
   report(words.out, *tokenizer);
   return 0;

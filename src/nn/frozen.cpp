@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "io/base/checksum.h"
 
 namespace melete {
 
@@ -39,21 +38,6 @@ void load_tensors(torch::nn::Module& module, const TensorMap& tensors, const std
   }
   for (const auto& [name, tensor] : tensors)
     require(own.count(name) > 0, "[{}] has `{}`, which this model does not know", where, name);
-}
-
-std::string identity_of(const std::string& kind, const nlohmann::ordered_json& config,
-                        const TensorMap& tensors) {
-  Checksum sum;
-  sum.add(kind);
-  sum.add(config.dump());
-  std::vector<at::Tensor> keep;
-  for (const TensorBytes& tensor : tensor_bytes(tensors, keep)) {
-    sum.add(tensor.name);
-    sum.add(dtype_name(tensor.dtype));
-    for (const int64_t size : tensor.shape) sum.add(size);
-    sum.add(tensor.bytes);
-  }
-  return sum.hex();
 }
 
 }  // namespace melete

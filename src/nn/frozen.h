@@ -3,7 +3,6 @@
 
 #include <torch/nn/module.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/autocast.h"
@@ -33,9 +32,5 @@ TensorMap tensors_of(const torch::nn::Module& module);
 // Copies tensors into the module by its own names. Missing, superfluous and misshapen ones are Errors that
 // name `where`.
 void load_tensors(torch::nn::Module& module, const TensorMap& tensors, const std::string& where);
-
-// Hash of a kind, its configuration and its tensors with their names.
-std::string identity_of(const std::string& kind, const nlohmann::ordered_json& config,
-                        const TensorMap& tensors);
 
 }  // namespace melete

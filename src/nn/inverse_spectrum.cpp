@@ -21,7 +21,8 @@ at::Tensor inverse_stft(const at::Tensor& spectrum, const StftConfig& config, Fr
   const int64_t n_fft = config.n_fft, slack = n_fft - config.window, frames = spectrum.size(2);
   require(spectrum.size(1) == n_fft / 2 + 1, "[stft] expected {} bins for n_fft {}, got {}", n_fft / 2 + 1,
           n_fft, spectrum.size(1));
-  at::Tensor window = at::hann_window(config.window, at::TensorOptions(spectrum.device()));
+  at::Tensor window =
+      window_of(config.window_shape, config.window, at::TensorOptions(spectrum.device()).dtype(at::kFloat));
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
   const at::Tensor waves = torch::fft::irfft(spectrum, n_fft, 1) * window.unsqueeze(1);
   const at::Tensor sum = overlap_add(waves, config.hop);

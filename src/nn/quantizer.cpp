@@ -139,16 +139,16 @@ at::Tensor ResidualQuantizerImpl::passed_on(const at::Tensor& x, const at::Tenso
   return passed;
 }
 
-at::Tensor ResidualQuantizerImpl::decode(const at::Tensor& codes) {
-  require(codes.size(-1) % codebooks_ == 0, "[quantizer] {} codes a frame are no whole stages of {}",
-          codes.size(-1), codebooks_);
+at::Tensor ResidualQuantizerImpl::decode(const at::Tensor& given) {
+  const int64_t missing[] = {0,
+                             (codebooks_ - given.size(-1) % codebooks_) % codebooks_};  // of the last stage
+  const at::Tensor codes = missing[1] > 0 ? at::constant_pad_nd(given, missing, -1) : given;
   at::Tensor sum;
   for (int64_t i = 0; i * codebooks_ < codes.size(-1); ++i) {
     const at::Tensor stage_codes = codes.narrow(-1, i * codebooks_, codebooks_);
-    const at::Tensor dropped = stage_codes.select(-1, 0).unsqueeze(-1) < 0;
-    const at::Tensor part =
-        chain_.at(static_cast<size_t>(i))->vectors(at::clamp_min(stage_codes, 0)).masked_fill(dropped, 0);
-    sum = sum.defined() ? sum + part : part;
+    const at::Tensor part = chain_.at(static_cast<size_t>(i))->vectors(at::clamp_min(stage_codes, 0));
+    const at::Tensor absent = (stage_codes < 0).repeat_interleave(part.size(-1) / codebooks_, -1);
+    sum = sum.defined() ? sum + part.masked_fill(absent, 0) : part.masked_fill(absent, 0);
   }
   return project_out.is_empty() ? sum : project_out(sum);
 }

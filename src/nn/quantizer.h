@@ -83,7 +83,7 @@ struct ResidualQuantizerImpl : torch::nn::Module {
   };
   // Stages from `used` on are dropped.
   Result forward(const at::Tensor& x, int64_t used, Draws* draws, bool update, const at::Tensor& counted);
-  // codes of the first stages, [batch, frames, stages * codebooks] -> [batch, frames, dim]
+  // codes of the first stages, [batch, frames, up to quantizers * codebooks] -> [batch, frames, dim]
   at::Tensor decode(const at::Tensor& codes);
 
   torch::nn::Linear project_in{nullptr}, project_out{nullptr};
@@ -106,8 +106,8 @@ struct QuantizerImpl : torch::nn::Module {
   // x [batch, frames, dim]. `update` lets codebooks follow (in training only); `draws` is needed in training.
   // counted: bool [batch, frames], the frames that losses and codebooks look at; undefined: all.
   Quantized forward(const at::Tensor& x, Draws* draws, bool update = true, const at::Tensor& counted = {});
-  // codes [groups, batch, frames, <= quantizers * codebooks] -> [batch, frames, dim]; missing or -1 stages
-  // add nothing
+  // codes [groups, batch, frames, <= quantizers * codebooks] -> [batch, frames, dim]; missing codes and those
+  // that are -1 add nothing
   at::Tensor decode(const at::Tensor& codes);
 
   int64_t codebook_size() const { return codebook_size_; }

@@ -1,5 +1,6 @@
 #include "nn/spectrum.h"
 
+#include <fmt/ranges.h>
 #include <torch/fft.h>
 #include <torch/nn/functional.h>
 
@@ -8,6 +9,39 @@
 #include "core/base/error.h"
 
 namespace melete {
+
+namespace {
+
+using MakeWindow = at::Tensor (*)(int64_t, at::TensorOptions);
+
+const std::vector<std::pair<std::string, MakeWindow>>& window_makers() {
+  static const std::vector<std::pair<std::string, MakeWindow>> makers = {
+      {"hann", [](int64_t n, at::TensorOptions o) { return at::hann_window(n, o); }},
+      {"hamming", [](int64_t n, at::TensorOptions o) { return at::hamming_window(n, o); }},
+      {"blackman", [](int64_t n, at::TensorOptions o) { return at::blackman_window(n, o); }},
+      {"bartlett", [](int64_t n, at::TensorOptions o) { return at::bartlett_window(n, o); }},
+      {"kaiser", [](int64_t n, at::TensorOptions o) { return at::kaiser_window(n, o); }},
+      {"rectangular", [](int64_t n, at::TensorOptions o) { return at::ones({n}, o); }},
+  };
+  return makers;
+}
+
+}  // namespace
+
+const std::vector<std::string>& window_shapes() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [name, make] : window_makers()) all.push_back(name);
+    return all;
+  }();
+  return names;
+}
+
+at::Tensor window_of(const std::string& shape, int64_t length, const at::TensorOptions& options) {
+  for (const auto& [name, make] : window_makers())
+    if (name == shape) return make(length, options);
+  fail("[window] expected one of {}, got {}", fmt::join(window_shapes(), ", "), shape);
+}
 
 at::Tensor stft(const at::Tensor& x, const StftConfig& config) {
   return stft(x, config, StftEnds::mirrored);
@@ -24,7 +58,7 @@ at::Tensor stft(const at::Tensor& x, const StftConfig& config, StftEnds ends) {
   at::Tensor padded = signal;
   if (edge > 0)
     padded = F::pad(signal.unsqueeze(1), F::PadFuncOptions({edge, edge}).mode(torch::kReflect)).squeeze(1);
-  at::Tensor window = at::hann_window(config.window, signal.options().requires_grad(false));
+  at::Tensor window = window_of(config.window_shape, config.window, signal.options().requires_grad(false));
   const int64_t slack = config.n_fft - config.window;
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
   const at::Tensor frames = padded.unfold(-1, config.n_fft, config.hop) * window;  // [rows, frames, n_fft]
@@ -51,7 +85,7 @@ at::Tensor mel_filters(int64_t n_fft, int64_t mels, int64_t sample_rate_hz, doub
 MelSpectrogram::MelSpectrogram(const StftConfig& config, int64_t mels, int64_t sample_rate_hz,
                                bool normalized)
     : config_(config), filters_(mel_filters(config.n_fft, mels, sample_rate_hz)), scale_(1) {
-  if (normalized) scale_ = 1.0 / at::hann_window(config.window).square().sum().item<double>();
+  if (normalized) scale_ = 1.0 / window_of(config.window_shape, config.window).square().sum().item<double>();
 }
 
 at::Tensor MelSpectrogram::operator()(const at::Tensor& x) const {

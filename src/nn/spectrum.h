@@ -4,14 +4,21 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace melete {
 
 struct StftConfig {
   int64_t n_fft = 1024;
   int64_t hop = 256;      // samples
-  int64_t window = 1024;  // samples, Hann, centred in the n_fft frame
+  int64_t window = 1024;  // samples, centred in the n_fft frame
+  std::string window_shape = "hann";
 };
+
+const std::vector<std::string>& window_shapes();  // hann, hamming, blackman, bartlett, kaiser, rectangular
+// Periodic, as torch.hann_window and its kin make them. [length]
+at::Tensor window_of(const std::string& shape, int64_t length, const at::TensorOptions& options = at::kFloat);
 
 // Frames centred on multiples of the hop, the ends mirrored. x [rows, samples] -> complex [rows, n_fft / 2 +
 // 1, frames]

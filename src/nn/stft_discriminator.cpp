@@ -23,7 +23,8 @@ void describe(Schema& s, StftDiscriminatorConfig& c) {
   s.option("time_strides", c.time_strides, "stride over time of every unit").at_least(1);
   s.option("n_fft", c.n_fft, "length of the transform").at_least(2).unit("samples");
   s.option("hop", c.hop, "between two frames").at_least(1).unit("samples");
-  s.option("window", c.window, "length of the Hann window").at_least(1).unit("samples");
+  s.option("window", c.window, "length of the window").at_least(1).unit("samples");
+  s.option("window_shape", c.window_shape, "shape of the window").one_of(window_shapes());
   s.option("normalized", c.normalized, "divide the transform by sqrt(n_fft)");
   s.option("magnitude_logits", c.magnitude_logits,
            "judge the magnitude; otherwise real and imaginary part each");
@@ -81,6 +82,7 @@ Judgement StftDiscriminatorImpl::forward(const at::Tensor& wave) {
   transform.n_fft = config_.n_fft;
   transform.hop = config_.hop;
   transform.window = config_.window;
+  transform.window_shape = config_.window_shape;
   at::Tensor spectrum = stft(wave, transform).unsqueeze(1);  // [batch, 1, bins, frames]
   if (config_.normalized) spectrum = spectrum / std::sqrt(static_cast<double>(config_.n_fft));
 

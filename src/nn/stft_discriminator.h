@@ -19,6 +19,7 @@ struct StftDiscriminatorConfig {
   int64_t n_fft = 1024;
   int64_t hop = 256;
   int64_t window = 1024;
+  std::string window_shape = "hann";
   bool normalized = false;       // divide the transform by sqrt(n_fft)
   bool magnitude_logits = true;  // judge |z|; otherwise real and imaginary part each
 };

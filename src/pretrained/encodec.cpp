@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete {
 
@@ -234,7 +235,7 @@ EncodecCodec::EncodecCodec(Encodec model) : model_(std::move(model)) {
           "[encodec] expected a model of one channel, got one of {}; the 24 kHz model has one",
           config.input_channels);
   freeze(*model_);
-  identity_ = identity_of(kind(), schema_of(config).json(), tensors_of(*model_));
+  identity_ = identity_of_model(kind(), config, tensors_of(*model_));
 }
 
 at::Tensor EncodecCodec::encode(const at::Tensor& audio) const {

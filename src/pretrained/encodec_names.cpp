@@ -1,5 +1,8 @@
 #include "pretrained/encodec_names.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <regex>
 
 #include "core/base/error.h"
@@ -98,6 +101,18 @@ std::vector<std::string> meta_names(const std::string& ours, const EncodecConfig
                       parts.at(match.str(4)), convolution_leaf(match.str(5), "conv"))};
 }
 
+// Widths are divided and rounded down, so a single block may leave a choice that the wider ones decide.
+// narrow: channels inside the units of blocks that are filters, 2 filters, 4 filters, ... wide
+int64_t compress_of(int64_t filters, const std::vector<int64_t>& narrow, const std::string& where) {
+  for (int64_t compress = filters / std::max<int64_t>(1, narrow.front()); compress >= 1; --compress) {
+    bool fits = true;
+    for (size_t i = 0; i < narrow.size(); ++i) fits = fits && (filters << i) / compress == narrow[i];
+    if (fits) return compress;
+  }
+  fail("[{}] residual units of {} channels in blocks of {} and its doubles: not an EnCodec model", where,
+       fmt::join(narrow, ", "), filters);
+}
+
 // What training needed of the codebooks.
 bool only_for_training(const std::string& name) {
   return name.ends_with("codebook.inited") || name.ends_with("codebook.cluster_size") ||
@@ -193,7 +208,10 @@ EncodecConfig from_weights(const TensorMap& weights, const std::string& where) {
   };
   const auto shape = [&](const std::string& name) {
     const auto found = meta.find(name);
-    require(found != meta.end(), "[{}] has no `{}`: not an EnCodec model", where, name);
+    require(found != meta.end(),
+            "[{}] has no `{}`: not an EnCodec model; packages of Python trainers become codecs by `melete "
+            "import`",
+            where, name);
     return found->second.sizes();
   };
   const auto has = [&](const std::string& prefix) {
@@ -208,21 +226,23 @@ EncodecConfig from_weights(const TensorMap& weights, const std::string& where) {
   config.group_norm = has(flat ? "encoder.model.0.norm." : "encoder.model.0.conv.norm.");
   config.residual_layers = 0;
   while (has(fmt::format("encoder.model.{}.block.", 1 + config.residual_layers))) ++config.residual_layers;
-  if (config.residual_layers > 0) {
-    const auto unit = shape(fmt::format("encoder.model.1.block.1.{}.weight", flat ? "conv" : "conv.conv"));
-    config.compress = config.filters / unit[0];
-    config.residual_kernel = unit[2];
-  }
+  const auto first_unit_of = [&](int64_t position) {
+    return shape(fmt::format("encoder.model.{}.block.1.{}.weight", position, flat ? "conv" : "conv.conv"));
+  };
+  if (config.residual_layers > 0) config.residual_kernel = first_unit_of(1)[2];
   config.shortcut_convolution = has("encoder.model.1.shortcut.");
   config.ratios.clear();
   int64_t at = 1;
+  std::vector<int64_t> narrow;  // channels inside the first unit of every block
   for (; meta.count(convolution("encoder", at + config.residual_layers + 1, "conv")) &&
          !has(fmt::format("encoder.model.{}.lstm.", at));
        at += config.residual_layers + 2) {
     const auto down = shape(convolution("encoder", at + config.residual_layers + 1, "conv"));
     if (down[0] != config.filters << (config.ratios.size() + 1) || down[2] % 2 != 0) break;
     config.ratios.insert(config.ratios.begin(), down[2] / 2);
+    if (config.residual_layers > 0) narrow.push_back(first_unit_of(at)[0]);
   }
+  if (!narrow.empty()) config.compress = compress_of(config.filters, narrow, where);
   config.lstm_layers = 0;
   while (meta.count(fmt::format("encoder.model.{}.lstm.weight_ih_l{}", at, config.lstm_layers)))
     ++config.lstm_layers;

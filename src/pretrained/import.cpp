@@ -70,9 +70,10 @@ std::unique_ptr<T5TextEncoder> import_t5(const std::string& path, const std::str
                                          std::make_shared<SentencePieceTokenizer>(sentencepiece_path));
 }
 
-std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path) {
+std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path, int64_t sample_rate_hz) {
   const ForeignFile file = read_foreign(path);
-  const VqWav2VecConfig config = fairseq::vq_wav2vec_config(file.model, file.tensors, file.path);
+  VqWav2VecConfig config = fairseq::vq_wav2vec_config(file.model, file.tensors, file.path);
+  if (sample_rate_hz > 0) config.sample_rate_hz = sample_rate_hz;
   return std::make_unique<VqWav2VecTokenizer>(fairseq::load_vq_wav2vec(config, file.tensors, file.path));
 }
 

@@ -21,7 +21,9 @@ Hubert import_hubert(const std::string& path, int64_t layers = 0);  // the lowes
 Encodec import_encodec(const std::string& path, double kbit_per_second = 6);
 std::unique_ptr<T5TextEncoder> import_t5(const std::string& path, const std::string& sentencepiece_path,
                                          int64_t max_tokens = 256);
-std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path);
+// sample_rate_hz: of the sound that it is given, 0 for the 16 kHz that it was trained with. At another rate
+// it hears everything higher or lower, as FairseqVQWav2Vec with that target_sample_hz does.
+std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path, int64_t sample_rate_hz = 0);
 
 // Each as what is stored, and back. `where` goes into messages.
 FrozenModel frozen(const Hubert& model);

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete {
 

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "nn/attention.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 #include "nn/named_activation.h"
 
 namespace melete {
@@ -104,7 +105,7 @@ T5TextEncoder::T5TextEncoder(T5Encoder model, std::shared_ptr<const TextTokenize
           "[t5] the tokenizer has {} pieces, the model's embedding only {}; they do not belong together",
           tokenizer_->vocabulary(), config.vocabulary);
   freeze(*model_);
-  identity_ = identity_of(kind() + tokenizer_->identity(), schema_of(config).json(), tensors_of(*model_));
+  identity_ = identity_of_model(kind() + tokenizer_->identity(), config, tensors_of(*model_));
 }
 
 TextEmbeddings T5TextEncoder::encode(const std::vector<std::string>& texts) const {

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete {
 

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 #include "nn/named_activation.h"
 
 namespace melete {
@@ -139,8 +140,7 @@ at::Tensor VqWav2VecImpl::codes(const at::Tensor& features) {
 
 VqWav2VecTokenizer::VqWav2VecTokenizer(VqWav2Vec model) : model_(std::move(model)) {
   freeze(*model_);
-  VqWav2VecConfig config = model_->config();
-  identity_ = identity_of("vq-wav2vec", schema_of(config).json(), tensors_of(*model_));
+  identity_ = identity_of_model("vq-wav2vec", model_->config(), tensors_of(*model_));
 }
 
 at::Tensor VqWav2VecTokenizer::tokenize(const at::Tensor& audio) const {

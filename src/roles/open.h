@@ -11,6 +11,7 @@
 #include "roles/joint_embedding.h"
 #include "roles/semantic_tokenizer.h"
 #include "roles/text_encoder.h"
+#include "run/load_weights.h"
 
 namespace melete {
 
@@ -18,8 +19,18 @@ namespace melete {
 std::unique_ptr<SemanticTokenizer> open_semantic_tokenizer(const std::string& path);
 // What `melete import t5` writes.
 std::unique_ptr<TextEncoder> open_text_encoder(const std::string& path);
-// A run or checkpoint of a codec that was trained here, or what `melete import encodec` writes.
-std::unique_ptr<Codec> open_codec(const std::string& run_or_checkpoint);
+// A run or checkpoint of a codec that was trained here, what `melete import encodec` writes, or EnCodec's
+// weights as they are downloaded.
+std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights = Weights::best);
+struct OpenedCodec {
+  std::unique_ptr<Codec> codec;
+  std::string path;           // of the checkpoint
+  std::string name;           // for people: "codec step 12000"
+  int64_t step = 0;           // of its training
+  bool trained_here = false;  // by melete: then the same architecture can be had untrained
+  bool averaged = false;      // its weights are
+};
+OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights = Weights::best);
 // A codec's latents, mel frames with a vocoder.
 std::unique_ptr<AudioFeatures> open_audio_features(const std::string& run_or_checkpoint);
 std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& run_or_checkpoint);

@@ -105,6 +105,10 @@ Checkpoint load_checkpoint(const std::string& path) {
   return result;
 }
 
+bool is_checkpoint(const std::string& path) {
+  return SafetensorsFile(path).metadata().count(kVersionKey) > 0;
+}
+
 ordered_json read_checkpoint_meta(const std::string& path) {
   return parse_meta(path, SafetensorsFile(path).metadata());
 }

@@ -26,6 +26,9 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 // newer.
 Checkpoint load_checkpoint(const std::string& path);
 
+// Whether a safetensors file is one of ours; a file that is no safetensors at all is an Error.
+bool is_checkpoint(const std::string& path);
+
 // The JSON alone, from the header: fast, and without the check of the tensors' bytes.
 nlohmann::ordered_json read_checkpoint_meta(const std::string& path);
 

@@ -75,10 +75,11 @@ ImportedCheckpoint import_foreign(const std::string& from, const std::string& pa
       if (kind.from != from) continue;
       if (source.state->find(kind.mark)) {
         ImportedCheckpoint imported = kind.import(source);
-        if (const PickleValue* version = package ? file.root().find("version") : nullptr;
-            version && version->text())
-          imported.notes.push_back(
-              fmt::format("the file was made by {} {}", from, printable(*version->text())));
+        const PickleValue* version = package ? file.root().find("version") : nullptr;
+        imported.notes.push_back(
+            version && version->text()
+                ? fmt::format("the file was made by {} {}", from, printable(*version->text()))
+                : fmt::format("the file does not say which version of {} made it", from));
         return imported;
       }
       known.push_back(kind.kind);

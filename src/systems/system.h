@@ -12,7 +12,7 @@
 #include "roles/audio_features.h"
 #include "roles/codec.h"
 #include "roles/joint_embedding.h"
-#include "run/run_folder.h"
+#include "run/load_weights.h"
 #include "train/exporter.h"
 #include "train/foreign_package.h"
 #include "train/recipe.h"
@@ -54,13 +54,18 @@ struct Provider {
   std::function<std::unique_ptr<Role>(const FoundCheckpoint&)> open;
 };
 
+struct CodecProvider {
+  std::string task;
+  std::function<std::unique_ptr<Codec>(const FoundCheckpoint&, Weights)> open;
+};
+
 struct System {
   std::string name, about;
   std::vector<Trainable> trains = {};
   std::vector<Generator> generates = {};
   std::vector<ForeignModel> imports = {};
   std::vector<Timing> timings = {};
-  std::vector<Provider<Codec>> codecs = {};
+  std::vector<CodecProvider> codecs = {};
   std::vector<Provider<AudioFeatures>> audio_features = {};
   std::vector<Provider<JointEmbedding>> joint_embeddings = {};
 };

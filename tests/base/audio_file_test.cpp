@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "search_path.h"
 #include "temporary_folder.h"
 
 namespace melete {
@@ -230,6 +231,8 @@ TEST(AudioFile, CutOffFlacIsAnError) {
 }
 
 TEST(AudioFile, ExtensionsSayWhoReadsThem) {
+  const TemporaryFolder empty;
+  const testing::SearchPath without_ffmpeg(empty.path());
   for (const char* name : {"a.wav", "b.FLAC", "c/d.mp3", "e.ogg", "f.opus", "g.aiff"}) {
     EXPECT_TRUE(is_audio_extension(name)) << name;
     EXPECT_FALSE(needs_ffmpeg(name)) << name;

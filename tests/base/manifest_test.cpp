@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "io/base/audio_file.h"
+#include "search_path.h"
 #include "temporary_folder.h"
 
 namespace melete {
@@ -90,6 +91,8 @@ TEST(Manifest, IndexNamesWhatItSkips) {
   fs::create_symlink(folder.path(), folder / "loop");
   fs::create_symlink("nowhere.wav", folder / "dangling.wav");
 
+  const TemporaryFolder empty;
+  const testing::SearchPath without_ffmpeg(empty.path());
   const FolderIndex index = index_folder(folder.path());
   ASSERT_EQ(index.entries.size(), 1u);
   ASSERT_EQ(index.skipped.size(), 5u);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/find_program.h"
 #include "data/base/espeak_library.h"
 #include "io/base/audio_file.h"
 
@@ -26,15 +27,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string find_espeak() {
-  const char* path = std::getenv("PATH");
-  std::string rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (!rest.empty()) {
-    const size_t colon = rest.find(':');
-    const fs::path candidate = fs::path(rest.substr(0, colon)) / "espeak-ng";
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate.string();
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-  }
-  return {};
+  return find_program("espeak-ng");
 }
 
 // Runs a program with its arguments as a list (no shell reads them); what it says goes to the file `output`.

@@ -187,8 +187,11 @@ FolderIndex index_folder(const std::string& folder, const ProgressCallback& prog
   index.skipped.insert(index.skipped.end(), transcripts.skipped().begin(), transcripts.skipped().end());
   std::vector<std::string> recordings;
   for (const std::string& path : files) {
-    if (is_audio_extension(path)) recordings.push_back(path);
-    if (needs_ffmpeg(path)) index.skipped.push_back({path, "needs ffmpeg; try: " + ffmpeg_command(path)});
+    if (is_audio_extension(path))
+      recordings.push_back(path);
+    else if (needs_ffmpeg(path))
+      index.skipped.push_back({path, "needs ffmpeg, which is not installed; try: apt install ffmpeg, or " +
+                                         ffmpeg_command(path)});
   }
 
   std::vector<ManifestEntry> probed(recordings.size());

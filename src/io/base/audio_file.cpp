@@ -3,7 +3,7 @@
 #include <sndfile.h>
 
 #include <sys/stat.h>
-#include <utility>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,11 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
+#include "io/base/ffmpeg.h"
 
 namespace melete {
 
@@ -44,10 +46,10 @@ bool contains(const std::array<std::string_view, N>& list, const std::string& wo
 constexpr std::array<std::string_view, 17> kReadable = {".wav",  ".wave", ".rf64", ".w64",  ".flac", ".mp3",
                                                         ".mp2",  ".ogg",  ".oga",  ".opus", ".aiff", ".aif",
                                                         ".aifc", ".au",   ".snd",  ".caf",  ".voc"};
-constexpr std::array<std::string_view, 27> kFfmpegOnly = {
-    ".m4a", ".m4b", ".m4r", ".aac", ".mp4", ".m4v", ".mov",  ".webm", ".weba",
-    ".mkv", ".mka", ".wma", ".asf", ".avi", ".amr", ".3gp",  ".ac3",  ".eac3",
-    ".dts", ".ape", ".wv",  ".tta", ".mpc", ".ra",  ".g722", ".gsm",  ".spx"};
+constexpr std::array<std::string_view, 33> kFfmpegOnly = {
+    ".m4a", ".m4b", ".m4r", ".aac",  ".mp4", ".m4v", ".mov", ".webm", ".weba", ".mkv", ".mka",
+    ".wma", ".wmv", ".asf", ".avi",  ".amr", ".3gp", ".ac3", ".eac3", ".dts",  ".ape", ".wv",
+    ".tta", ".mpc", ".ra",  ".g722", ".gsm", ".spx", ".flv", ".mpg",  ".mpeg", ".ogv", ".m2ts"};
 
 std::string container_name(int format) {
   switch (format & SF_FORMAT_TYPEMASK) {
@@ -141,6 +143,36 @@ AudioReader::~AudioReader() = default;
 AudioReader::AudioReader(AudioReader&&) noexcept = default;
 AudioReader& AudioReader::operator=(AudioReader&&) noexcept = default;
 
+namespace {
+
+// The reason is asked for under a lock of its own, see open_mutex.
+SNDFILE* open_sound_file(const std::string& path, SF_INFO& info) {
+  info = SF_INFO{};
+  {
+    const std::shared_lock lock(open_mutex);
+    if (SNDFILE* file = sf_open(path.c_str(), SFM_READ, &info)) return file;
+  }
+  const std::unique_lock lock(open_mutex);
+  info = SF_INFO{};
+  if (SNDFILE* file = sf_open(path.c_str(), SFM_READ, &info)) return file;
+  std::string reason = sf_strerror(nullptr);
+  while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
+  fail("[audio] cannot read {}: {}; try playing it, or convert it again", path, reason);
+}
+
+// Through a file of ffmpeg's, which is gone with the handle.
+SNDFILE* open_decoded(const std::string& path, SF_INFO& info) {
+  const int decoded = decode_with_ffmpeg(path);
+  info = SF_INFO{};
+  const std::shared_lock lock(open_mutex);
+  SNDFILE* file = sf_open_fd(decoded, SFM_READ, &info, SF_TRUE);
+  if (file == nullptr) ::close(decoded);
+  require(file != nullptr, "[audio] cannot read what ffmpeg made of {}", path);
+  return file;
+}
+
+}  // namespace
+
 AudioReader::AudioReader(const std::string& path) : path_(path), handle_(std::make_unique<Handle>()) {
   struct stat status {};
   const bool found = ::stat(path.c_str(), &status) == 0;  // before its reason is read
@@ -148,24 +180,14 @@ AudioReader::AudioReader(const std::string& path) : path_(path), handle_(std::ma
   // Pipes and devices would block or never end.
   require(S_ISREG(status.st_mode), "[audio] {} is not a regular file", path);
   require(status.st_size > 0, "[audio] {} is empty (0 bytes)", path);
-  require(!needs_ffmpeg(path), "[audio] {} is in a format that needs ffmpeg; try: {}", path,
-          ffmpeg_command(path));
+  const bool through_ffmpeg = needs_ffmpeg(path);
+  require(!through_ffmpeg || !find_ffmpeg().empty(),
+          "[audio] {} is in a format that needs the program ffmpeg, which is not installed; try: apt install "
+          "ffmpeg, or elsewhere: {}",
+          path, ffmpeg_command(path));
 
   SF_INFO info{};
-  {
-    const std::shared_lock lock(open_mutex);
-    handle_->file = sf_open(path.c_str(), SFM_READ, &info);
-  }
-  if (handle_->file == nullptr) {
-    const std::unique_lock lock(open_mutex);
-    info = SF_INFO{};
-    handle_->file = sf_open(path.c_str(), SFM_READ, &info);
-    if (handle_->file == nullptr) {
-      std::string reason = sf_strerror(nullptr);
-      while (!reason.empty() && (reason.back() == '.' || reason.back() == '\n')) reason.pop_back();
-      fail("[audio] cannot read {}: {}; try playing it, or convert it again", path, reason);
-    }
-  }
+  handle_->file = through_ffmpeg ? open_decoded(path, info) : open_sound_file(path, info);
   require(info.channels >= 1 && info.channels <= kMostChannels,
           "[audio] expected 1 to {} channels in {}, got {}; the header may be damaged", kMostChannels, path,
           info.channels);
@@ -174,13 +196,14 @@ AudioReader::AudioReader(const std::string& path) : path_(path), handle_(std::ma
           info.samplerate);
   handle_->frames_known = !frames_unknown(info);
   require(
-      !handle_->frames_known || info.frames / kMostFramesPerByte <= status.st_size,
+      through_ffmpeg || !handle_->frames_known || info.frames / kMostFramesPerByte <= status.st_size,
       "[audio] the header of {} claims {} frames, more than its {} bytes can hold; the file may be damaged",
       path, info.frames, static_cast<int64_t>(status.st_size));
   info_.frames = handle_->frames_known ? info.frames : 0;
   info_.rate_hz = info.samplerate;
   info_.channels = info.channels;
-  info_.format = container_name(info.format) + "/" + encoding_name(info.format);
+  info_.format = through_ffmpeg ? extension_of(path).substr(1) + " through ffmpeg"
+                                : container_name(info.format) + "/" + encoding_name(info.format);
 
   if (!handle_->frames_known) {
     // Count by decoding with a second handle, so that this one stays at the beginning.
@@ -361,7 +384,7 @@ void write_audio(const std::string& path, std::span<const float> interleaved, in
 }
 
 bool is_audio_extension(const std::string& path) {
-  return contains(kReadable, extension_of(path));
+  return contains(kReadable, extension_of(path)) || (needs_ffmpeg(path) && !find_ffmpeg().empty());
 }
 
 bool needs_ffmpeg(const std::string& path) {

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "io/foreign_weights.h"
 #include "systems/soundstream/foreign_files.h"
+#include "train/exporter.h"
 
 namespace melete::audiolm_pytorch {
 
@@ -156,8 +157,6 @@ Json stage_arguments(const FineConfig& config) {
   return made;
 }
 
-// PyTorch lists a module's own parameters, then its buffers, then its submodules, each in the order of the
-// constructor.
 void sort_as_theirs(std::vector<std::string>& names) {
   static const std::vector<std::string> order = {
       "start_token", "semantic_start_token", "coarse_start_token", "fine_start_token", "cross_attn_bias",
@@ -167,21 +166,7 @@ void sort_as_theirs(std::vector<std::string>& names) {
       // inside the transformer
       "layers", "rel_pos_bias", "null_kv", "norm", "context_norm", "to_q", "to_kv", "to_out", "net", "gamma",
       "beta", "weight", "bias"};
-  const auto key = [](const std::string& name) {
-    std::vector<int64_t> result;
-    for (size_t at = 0; at <= name.size();) {
-      const size_t dot = std::min(name.find('.', at), name.size());
-      const std::string word = name.substr(at, dot - at);
-      const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-      const auto place = std::find(order.begin(), order.end(), word);
-      require(number || place != order.end(), "[audiolm-pytorch] no place is known for `{}`", name);
-      result.push_back(number ? std::stoll(word) : place - order.begin());
-      at = dot + 1;
-    }
-    return result;
-  };
-  std::sort(names.begin(), names.end(),
-            [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
+  sort_as_registered(names, order);
 }
 
 }  // namespace melete::audiolm_pytorch

@@ -2,13 +2,14 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete::muse {
 
 PictureTokenizer::PictureTokenizer(VqganVae vae) : vae_(std::move(vae)) {
   freeze(*vae_);
   VqganVaeConfig config = vae_->config();
-  identity_ = identity_of("vqgan", schema_of(config).json(), tensors_of(*vae_));
+  identity_ = identity_of_model("vqgan", config, tensors_of(*vae_));
 }
 
 at::Tensor PictureTokenizer::tokens(const at::Tensor& pictures) const {

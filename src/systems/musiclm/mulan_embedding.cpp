@@ -9,6 +9,7 @@
 #include "io/resample_audio.h"
 #include "nn/codebook.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete::musiclm {
 
@@ -42,7 +43,7 @@ MulanEmbedding::MulanEmbedding(Mulan model, std::shared_ptr<const TextTokenizer>
   require(tokenizer_ != nullptr, "[mulan] the text tower needs the tokenizer that it was trained with");
   freeze(*model_);
   MulanConfig config = model_->config();
-  identity_ = identity_of("mulan " + tokenizer_->identity(), schema_of(config).json(), tensors_of(*model_));
+  identity_ = identity_of_model("mulan " + tokenizer_->identity(), config, tensors_of(*model_));
 }
 
 at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,

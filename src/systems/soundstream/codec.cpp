@@ -2,72 +2,71 @@
 
 #include <fmt/ranges.h>
 
-#include "config/schema.h"
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "systems/soundstream/identity.h"
+#include "systems/soundstream/pieces.h"
 
 namespace melete {
 
-namespace {
-
-// What a codec's identity is made of: its settings. Those that are younger than tokens and stages which name
-// it count only where they differ from their defaults, or every new setting would orphan them.
-nlohmann::ordered_json identifying_settings(SoundStreamConfig config) {
-  SoundStreamConfig plain;
-  nlohmann::ordered_json settings = schema_of(config).json();
-  const nlohmann::ordered_json defaults = schema_of(plain).json();
-  for (const char* younger :
-       {"codebooks", "separate_codebooks", "epsilon", "codebook_update", "cross_entropy_commitment",
-        "orthogonal_weight", "orthogonal_active_only", "orthogonal_max_codes", "differentiable_choice",
-        "reinmax", "synchronous_update", "affine", "affine_vectors_decay", "affine_codes_decay",
-        "factorised_entropy", "scale", "lfq_activation"}) {
-    const auto& usual = defaults.at("quantizer");
-    if (usual.contains(younger) && settings["quantizer"].at(younger) == usual.at(younger))
-      settings["quantizer"].erase(younger);
-  }
-  return settings;
-}
-
-}  // namespace
-
 SoundStreamCodec::SoundStreamCodec(SoundStream model) : model_(std::move(model)) {
-  SoundStreamConfig config = model_->config();
-  require(config.input_channels == 1, "[codec] expected a SoundStream of one channel, got one of {}",
-          config.input_channels);
+  require(model_->config().input_channels == 1,
+          "[codec] expected a SoundStream of one channel, got one of {}", model_->config().input_channels);
   freeze(*model_);
-  identity_ = identity_of(kind(), identifying_settings(config), tensors_of(*model_));
+  identity_ = soundstream_identity(*model_);
 }
 
-int64_t SoundStreamCodec::rate_hz() const {
-  return model_->config().sample_rate_hz;
+at::Tensor SoundStreamCodec::in_order(const at::Tensor& codes) const {
+  if (model_->config().code_order == "groups") return codes.permute({1, 2, 0, 3}).flatten(2).contiguous();
+  const int64_t codebooks = model_->config().quantizer.codebooks;
+  return codes.view({groups(), codes.size(1), codes.size(2), -1, codebooks})
+      .permute({1, 2, 3, 0, 4})
+      .flatten(2)
+      .contiguous();
 }
 
-int64_t SoundStreamCodec::samples_per_frame() const {
-  return model_->samples_per_frame();
-}
-
-int64_t SoundStreamCodec::codebook_size() const {
-  return model_->quantizer->codebook_size();
-}
-
-int64_t SoundStreamCodec::quantizers() const {
-  return model_->config().quantizer.groups * model_->config().quantizer.quantizers;
+at::Tensor SoundStreamCodec::by_group(const at::Tensor& codes) const {
+  const int64_t batch = codes.size(0), frames = codes.size(1), given = codes.size(2);
+  const int64_t stage = groups() * model_->config().quantizer.codebooks;  // codes of one
+  const bool by_stage = model_->config().code_order == "stages" || groups() == 1;
+  const int64_t whole = by_stage ? (given + stage - 1) / stage * stage : quantizers();
+  const int64_t absent[] = {0, whole - given};
+  const at::Tensor all = whole > given ? at::constant_pad_nd(codes, absent, -1) : codes;
+  if (!by_stage) return all.view({batch, frames, groups(), -1}).permute({2, 0, 1, 3});
+  return all.view({batch, frames, -1, groups(), stage / groups()}).permute({3, 0, 1, 2, 4}).flatten(3);
 }
 
 at::Tensor SoundStreamCodec::encode(const at::Tensor& audio) const {
   require(audio.dim() == 2, "[codec] expected audio [batch, samples], got {} dimensions", audio.dim());
   const FrozenScope frozen(audio);
-  // [groups, batch, frames, quantizers]
-  const at::Tensor codes = model_->quantizer->forward(model_->encode(model_->prepare(audio)), nullptr).codes;
-  return codes.permute({1, 2, 0, 3}).flatten(2).contiguous();
+  return in_order(model_->quantizer->forward(model_->encode(model_->prepare(audio)), nullptr).codes);
 }
 
 at::Tensor SoundStreamCodec::decode(const at::Tensor& codes) const {
-  require(codes.dim() == 3 && codes.size(2) <= quantizers(),
+  require(codes.dim() == 3 && codes.size(2) >= 1 && codes.size(2) <= quantizers(),
           "[codec] expected codes [batch, frames, 1 .. {}], got [{}]", quantizers(),
           fmt::join(codes.sizes(), ", "));
   const FrozenScope frozen(codes);
-  return model_->decode_codes(codes).squeeze(1);
+  return model_->decode_codes(by_group(codes.contiguous())).squeeze(1);
+}
+
+std::unique_ptr<SoundToCodes> SoundStreamCodec::sound_to_codes(double piece_seconds) const {
+  return std::make_unique<PieceEncoder>(model_, piece_layout(model_->config(), piece_seconds));
+}
+
+std::unique_ptr<CodesToSound> SoundStreamCodec::codes_to_sound(double piece_seconds) const {
+  return std::make_unique<PieceDecoder>(model_, piece_layout(model_->config(), piece_seconds));
+}
+
+bool SoundStreamCodec::bounded() const {
+  return piece_layout(model_->config(), 1).piece_frames > 0;
+}
+
+bool SoundStreamCodec::answers_to(const std::string& written) const {
+  if (written == identity_) return true;
+  for (const std::string& former : former_file_identities(*model_))
+    if (written == former) return true;
+  return false;
 }
 
 }  // namespace melete

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "io/foreign_weights.h"
 #include "nn/spectrum.h"
+#include "train/exporter.h"
 
 namespace melete::audiolm_pytorch {
 
@@ -250,6 +251,21 @@ std::vector<std::string> generator_order(const std::vector<std::string>& names) 
     for (const std::string& name : names)
       if (name.starts_with(part)) order.push_back(name);
   return order;
+}
+
+void sort_as_theirs_codec(std::vector<std::string>& names) {
+  static const std::vector<std::string> order = {
+      "encoder", "encoder_attn", "encoder_film", "rq", "decoder_film", "decoder_attn", "decoder",
+      "discriminators", "stft_discriminator", "mel_spec_transforms",
+      // attention
+      "q_scale", "k_scale", "norm", "to_qkv", "attn_fn", "rel_pos", "inv_freq", "to_v_gate", "to_out",
+      // quantizer, discriminators, blocks
+      "project_in", "project_out", "rvqs", "init_conv", "conv_layers", "layers", "pos_bias", "mlp",
+      "final_conv", "fn", "net", "conv", "to_qkva", "to_cond", "gamma", "weight", "bias", "b",
+      // codebooks, spectrograms
+      "_codebook", "initted", "cluster_size", "embed_avg", "embed", "spectrogram", "window", "mel_scale",
+      "fb"};
+  sort_as_registered(names, order);
 }
 
 bool belongs_to_discriminators(const std::string& theirs) {

@@ -38,6 +38,9 @@ at::Tensor as_theirs(const std::string& theirs, const at::Tensor& ours);
 // names in the order of the state_dict.
 std::vector<std::string> generator_order(const std::vector<std::string>& names);
 
+// Names of their state_dict as PyTorch lists them.
+void sort_as_theirs_codec(std::vector<std::string>& names);
+
 bool belongs_to_discriminators(const std::string& theirs);
 
 }  // namespace melete::audiolm_pytorch

@@ -161,6 +161,18 @@ QuantizerConfig residual_vq_config(const Json& arguments) {
   return config;
 }
 
+namespace {
+
+// "torch.hann_window" -> "hann"
+std::string window_shape(const Json& function) {
+  std::string name = function.get<std::string>();
+  if (name.starts_with("torch.")) name = name.substr(6);
+  if (name == "ones") return "rectangular";
+  return name.ends_with("_window") ? name.substr(0, name.size() - 7) : name;
+}
+
+}  // namespace
+
 StftDiscriminatorConfig stft_discriminator_config(const Json& arguments) {
   StftDiscriminatorConfig config;
   apply(arguments,
@@ -178,6 +190,7 @@ StftDiscriminatorConfig stft_discriminator_config(const Json& arguments) {
          {"n_fft", argument_to(config.n_fft)},
          {"hop_length", argument_to(config.hop)},
          {"win_length", argument_to(config.window)},
+         {"stft_window_fn", [&](const Json& name) { config.window_shape = window_shape(name); }},
          {"stft_normalized", argument_to(config.normalized)},
          {"logits_abs", argument_to(config.magnitude_logits)},
          {"input_channels", [](const Json&) {}}},

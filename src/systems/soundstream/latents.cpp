@@ -2,15 +2,15 @@
 
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "systems/soundstream/identity.h"
 
 namespace melete {
 
 SoundStreamLatents::SoundStreamLatents(SoundStream model) : model_(std::move(model)) {
-  SoundStreamConfig config = model_->config();
-  require(config.input_channels == 1, "[codec] expected a SoundStream of one channel, got one of {}",
-          config.input_channels);
+  require(model_->config().input_channels == 1,
+          "[codec] expected a SoundStream of one channel, got one of {}", model_->config().input_channels);
   freeze(*model_);
-  identity_ = identity_of("soundstream latents", schema_of(config).json(), tensors_of(*model_));
+  identity_ = latents_identity(*model_);
 }
 
 at::Tensor SoundStreamLatents::encode(const at::Tensor& audio) const {

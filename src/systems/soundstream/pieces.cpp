@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "io/base/checksum.h"
 
 namespace melete {
 
@@ -38,7 +37,8 @@ int64_t decoder_reach(const SoundStreamConfig& config) {
 }
 
 at::Tensor no_codes(const SoundStreamConfig& config) {
-  return at::empty({0, config.quantizer.groups, config.quantizer.quantizers}, at::kLong);
+  return at::empty({0, config.quantizer.groups, config.quantizer.quantizers * config.quantizer.codebooks},
+                   at::kLong);
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ PieceEncoder::PieceEncoder(SoundStream model, const PieceLayout& layout)
 
 at::Tensor PieceEncoder::push(std::span<const float> samples) {
   held_.insert(held_.end(), samples.begin(), samples.end());
-  samples_ += static_cast<int64_t>(samples.size());
+  any_ = any_ || !samples.empty();
   std::vector<at::Tensor> made;
   while (layout_.piece_frames > 0 &&
          held_begin_ + static_cast<int64_t>(held_.size()) / frame_samples_ >= done_ + layout_.piece_frames)
@@ -82,7 +82,7 @@ at::Tensor PieceEncoder::push(std::span<const float> samples) {
 
 at::Tensor PieceEncoder::finish() {
   int64_t whole = round_up(static_cast<int64_t>(held_.size()), frame_samples_);
-  if (samples_ > 0 && done_ == 0) whole = std::max(whole, layout_.least_frames * frame_samples_);
+  if (any_ && done_ == 0) whole = std::max(whole, layout_.least_frames * frame_samples_);
   held_.resize(static_cast<size_t>(whole), 0.0f);
   const int64_t left = held_begin_ + static_cast<int64_t>(held_.size()) / frame_samples_ - done_;
   return left > 0 ? run(left) : no_codes(model_->config());
@@ -131,23 +131,6 @@ std::vector<float> PieceDecoder::run(int64_t frames) {
   held_ = held_.narrow(0, kept - held_begin_, held_.size(0) - (kept - held_begin_)).clone();
   held_begin_ = kept;
   return samples;
-}
-
-std::string codec_identity(const SoundStreamImpl& model) {
-  Checksum sum;
-  SoundStreamConfig config = model.config();
-  sum.add(std::string_view(schema_of(config).json().dump()));
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    // How training kept its codebooks does not change what they are.
-    if (name.ends_with(".embedding_sum") || name.ends_with(".counts")) return;
-    const at::Tensor plain = tensor.detach().cpu().contiguous();
-    sum.add(std::string_view(name));
-    for (const int64_t size : plain.sizes()) sum.add(size);
-    sum.add({static_cast<const std::byte*>(plain.data_ptr()), static_cast<size_t>(plain.nbytes())});
-  };
-  for (const auto& item : model.named_parameters()) add(item.key(), item.value());
-  for (const auto& item : model.named_buffers()) add(item.key(), item.value());
-  return sum.hex();
 }
 
 }  // namespace melete

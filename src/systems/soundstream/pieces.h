@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "roles/codec.h"
 #include "systems/soundstream/soundstream.h"
 
 namespace melete {
@@ -26,16 +27,12 @@ struct PieceLayout {
 // work in one piece.
 PieceLayout piece_layout(const SoundStreamConfig& config, double seconds);
 
-class PieceEncoder {
+class PieceEncoder final : public SoundToCodes {
  public:
   PieceEncoder(SoundStream model, const PieceLayout& layout);  // the model in eval mode, mono
 
-  // Mono samples at the codec's rate, as many as there are. -> codes [frames, groups, quantizers] int64 that
-  // became known, perhaps none.
-  at::Tensor push(std::span<const float> samples);
-  at::Tensor
-  finish();  // the rest, filled up with silence to whole frames, and to layout.least_frames of them
-  int64_t samples() const { return samples_; }
+  at::Tensor push(std::span<const float> samples) override;
+  at::Tensor finish() override;  // filled up with silence to at least layout.least_frames
 
  private:
   at::Tensor run(int64_t frames);
@@ -44,16 +41,16 @@ class PieceEncoder {
   PieceLayout layout_;
   int64_t frame_samples_;
   std::vector<float> held_;  // from frame held_begin_ on
-  int64_t held_begin_ = 0, done_ = 0, samples_ = 0;
+  int64_t held_begin_ = 0, done_ = 0;
+  bool any_ = false;  // sound came
 };
 
-class PieceDecoder {
+class PieceDecoder final : public CodesToSound {
  public:
   PieceDecoder(SoundStream model, const PieceLayout& layout);
 
-  // codes [frames, groups, quantizers], later quantizers may be missing -> samples that became known.
-  std::vector<float> push(const at::Tensor& codes);
-  std::vector<float> finish();
+  std::vector<float> push(const at::Tensor& codes) override;
+  std::vector<float> finish() override;
 
  private:
   std::vector<float> run(int64_t frames);
@@ -63,9 +60,5 @@ class PieceDecoder {
   at::Tensor held_;  // from frame held_begin_ on
   int64_t held_begin_ = 0, done_ = 0;
 };
-
-// A fingerprint of settings and weights, 32 hexadecimal digits: two codecs with the same one make the same
-// codes.
-std::string codec_identity(const SoundStreamImpl& model);
 
 }  // namespace melete

@@ -9,7 +9,10 @@ namespace {
 
 class SoundStreamRecipe : public RecordingsRecipe {
  public:
-  SoundStreamRecipe() { data.segment_seconds = 1; }
+  SoundStreamRecipe() {
+    data.segment_seconds = 1;
+    config_.model.codec.code_order = "stages";
+  }
 
   std::string name() const override { return "soundstream"; }
 

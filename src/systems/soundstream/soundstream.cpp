@@ -74,6 +74,11 @@ void describe(Schema& s, SoundStreamConfig& c) {
   s.section("quantizer", c.quantizer, "between encoder and decoder");
   s.option("as_audiolm_pytorch", c.as_audiolm_pytorch,
            "audiolm-pytorch's arithmetic, see docs/differences.md");
+  s.option(
+       "code_order", c.code_order,
+       "of a frame's codes where there are several groups: stage by stage, so that the first are coarse, or "
+       "group by group")
+      .one_of({"stages", "groups"});
 }
 
 CodecBlockImpl::CodecBlockImpl(const SoundStreamConfig& config, Direction direction, int64_t in, int64_t out,
@@ -216,7 +221,7 @@ double SoundStreamImpl::frames_per_second() const {
 }
 
 double SoundStreamImpl::bits_per_second() const {
-  const double codes = static_cast<double>(config_.quantizer.groups * config_.quantizer.quantizers);
+  const double codes = static_cast<double>(config_.quantizer.codes_per_frame());
   return frames_per_second() * codes * std::log2(static_cast<double>(quantizer->codebook_size()));
 }
 

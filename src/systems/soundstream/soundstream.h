@@ -40,6 +40,10 @@ struct SoundStreamConfig {
   QuantizerConfig quantizer;
   // audiolm-pytorch's own arithmetic where it differs from the paper, see docs/differences.md.
   bool as_audiolm_pytorch = false;
+  // Of a frame's codes, for models that learn them. "stages": all groups' codes of the first stage, then of
+  // the second: the first codes are the coarse ones. "groups": group after group, as audiolm-pytorch has
+  // them, and as codecs had them that are older than this setting.
+  std::string code_order = "groups";
 };
 void describe(Schema& schema, SoundStreamConfig& config);
 

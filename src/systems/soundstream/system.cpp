@@ -11,9 +11,10 @@ System soundstream_system() {
   system.trains = {{"soundstream", "a neural codec", make_soundstream_recipe, make_soundstream_exporter}};
   system.imports = {{"audiolm-pytorch", "soundstream", "encoder.0.conv.weight", import_soundstream}};
   system.timings = {{"soundstream", "a step, its parts, encoding and decoding", make_soundstream_benchmark}};
-  system.codecs = {{"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<Codec> {
-                      return std::make_unique<SoundStreamCodec>(load_codec(found).model);
-                    }}};
+  system.codecs = {
+      {"soundstream", [](const FoundCheckpoint& found, Weights weights) -> std::unique_ptr<Codec> {
+         return std::make_unique<SoundStreamCodec>(load_codec(found, weights).model);
+       }}};
   system.audio_features = {
       {"soundstream", [](const FoundCheckpoint& found) -> std::unique_ptr<AudioFeatures> {
          return std::make_unique<SoundStreamLatents>(load_codec(found).model);

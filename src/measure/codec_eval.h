@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "io/base/png.h"
-#include "systems/soundstream/soundstream.h"
+#include "roles/codec.h"
 
 namespace melete {
 
@@ -43,12 +43,13 @@ using OnEval = std::function<void(const std::string& what, int64_t done, int64_t
 // Numbers of quantizers to measure: all up to 8, else powers of two and the last.
 std::vector<int64_t> quantizer_counts(int64_t quantizers);
 
-RatePoint eval_codec(SoundStream& codec, const std::vector<EvalRecording>& recordings, int64_t quantizers,
+// quantizers: of every group.
+RatePoint eval_codec(const Codec& codec, const std::vector<EvalRecording>& recordings, int64_t quantizers,
                      const OnDecoded& on_decoded = {}, std::vector<StageUse>* stages = nullptr);
 RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, int bits_per_second);
 
 // Everything: the codec with each number of quantizers, and Opus at 6, 12 and 24 kbit/s.
-CodecEval eval_codec_beside_opus(SoundStream& codec, const std::vector<EvalRecording>& recordings,
+CodecEval eval_codec_beside_opus(const Codec& codec, const std::vector<EvalRecording>& recordings,
                                  const OnDecoded& on_decoded = {}, const OnEval& on_step = {});
 
 enum class Figure { mel_distance, stft_distance, si_sdr };

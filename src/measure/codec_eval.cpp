@@ -1,4 +1,4 @@
-#include "systems/soundstream/codec_eval.h"
+#include "measure/codec_eval.h"
 
 #include <fmt/format.h>
 
@@ -43,6 +43,22 @@ struct EvalSums {
   }
 };
 
+// In one piece. wave [1, samples] -> [frames, groups, codes of a group]
+at::Tensor codes_of(const Codec& codec, const at::Tensor& wave, double seconds) {
+  const auto encoder = codec.sound_to_codes(seconds);
+  const at::Tensor first = encoder->push({wave.data_ptr<float>(), static_cast<size_t>(wave.numel())});
+  return at::cat({first, encoder->finish()});
+}
+
+// -> [1, samples]
+at::Tensor sound_of(const Codec& codec, const at::Tensor& codes, double seconds, int64_t samples) {
+  const auto decoder = codec.codes_to_sound(seconds);
+  std::vector<float> sound = decoder->push(codes);
+  const std::vector<float> rest = decoder->finish();
+  sound.insert(sound.end(), rest.begin(), rest.end());
+  return at::tensor(sound, at::kFloat).unsqueeze(0).narrow(1, 0, samples);
+}
+
 }  // namespace
 
 std::vector<int64_t> quantizer_counts(int64_t quantizers) {
@@ -52,32 +68,34 @@ std::vector<int64_t> quantizer_counts(int64_t quantizers) {
   return counts;
 }
 
-RatePoint eval_codec(SoundStream& codec, const std::vector<EvalRecording>& recordings, int64_t quantizers,
+RatePoint eval_codec(const Codec& codec, const std::vector<EvalRecording>& recordings, int64_t quantizers,
                      const OnDecoded& on_decoded, std::vector<StageUse>* stages) {
   const at::NoGradGuard no_grad;
-  const int64_t all = codec->config().quantizer.quantizers;
-  const int rate_hz = static_cast<int>(codec->config().sample_rate_hz);
+  const int rate_hz = static_cast<int>(codec.rate_hz());
+  const double bits_per_second = codec.frames_per_second() *
+                                 static_cast<double>(codec.groups() * quantizers) *
+                                 std::log2(static_cast<double>(codec.codebook_size()));
   EvalSums sums;
   sums.point.name = fmt::format("{} quantizer{}", quantizers, quantizers == 1 ? "" : "s");
   std::vector<at::Tensor> all_codes;
   for (size_t i = 0; i < recordings.size(); ++i) {
-    const at::Tensor& real = recordings[i].wave;
+    const at::Tensor real = recordings[i].wave.contiguous();
+    const double seconds = static_cast<double>(real.size(-1)) / rate_hz;
     auto begin = Clock::now();
-    const at::Tensor codes = codec->tokenize(real);  // [groups, 1, frames, quantizers]
+    const at::Tensor codes = codes_of(codec, real, seconds);  // [frames, groups, codes of a group]
     sums.encode += since(begin);
     begin = Clock::now();
-    const at::Tensor fake = codec->decode_codes(codes.narrow(3, 0, quantizers)).flatten(0, 1).to(at::kFloat);
+    const at::Tensor fake = sound_of(codec, codes.narrow(2, 0, quantizers), seconds, real.size(-1));
     sums.decode += since(begin);
     sums.add(real, fake, rate_hz);
-    sums.bits += codec->bits_per_second() * static_cast<double>(quantizers) / static_cast<double>(all) *
-                 static_cast<double>(real.size(-1)) / rate_hz;
+    sums.bits += bits_per_second * seconds;
     if (on_decoded) on_decoded(i, fake);
-    if (stages) all_codes.push_back(codes.permute({0, 3, 1, 2}).flatten(2));  // [groups, quantizers, frames]
+    if (stages) all_codes.push_back(codes);
   }
   if (stages) {
-    const at::Tensor chosen = at::cat(all_codes, 2).flatten(0, 1);
+    const at::Tensor chosen = at::cat(all_codes).permute({1, 2, 0}).flatten(0, 1);
     for (int64_t stage = 0; stage < chosen.size(0); ++stage) {
-      const CodeUse use = code_use(chosen[stage], codec->quantizer->codebook_size());
+      const CodeUse use = code_use(chosen[stage], codec.codebook_size());
       stages->push_back({use.perplexity.item<double>(), use.share.item<double>()});
     }
   }
@@ -101,11 +119,11 @@ RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, i
   return sums.mean(recordings.size());
 }
 
-CodecEval eval_codec_beside_opus(SoundStream& codec, const std::vector<EvalRecording>& recordings,
+CodecEval eval_codec_beside_opus(const Codec& codec, const std::vector<EvalRecording>& recordings,
                                  const OnDecoded& on_decoded, const OnEval& on_step) {
   require(!recordings.empty(), "[codec eval] there are no recordings");
   CodecEval eval;
-  const auto counts = quantizer_counts(codec->config().quantizer.quantizers);
+  const auto counts = quantizer_counts(codec.codes_of_a_group());
   constexpr int kOpusRates[] = {6000, 12000, 24000};
   const auto steps = static_cast<int64_t>(counts.size() + std::size(kOpusRates));
   const auto step = [&](const std::string& what) {
@@ -119,7 +137,7 @@ CodecEval eval_codec_beside_opus(SoundStream& codec, const std::vector<EvalRecor
   }
   for (const int rate : kOpusRates) {
     step(fmt::format("Opus {}", rate / 1000));
-    eval.points.push_back(eval_opus(recordings, static_cast<int>(codec->config().sample_rate_hz), rate));
+    eval.points.push_back(eval_opus(recordings, static_cast<int>(codec.rate_hz()), rate));
   }
   step("done");
   return eval;

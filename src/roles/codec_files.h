@@ -1,19 +1,19 @@
-// Recordings to token files and back, in bounded memory.
+// Recordings to token files and back with any codec; in bounded memory where the codec allows it.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "io/base/token_file.h"
-#include "systems/soundstream/load.h"
-#include "systems/soundstream/pieces.h"
+#include "roles/codec.h"
 
 namespace melete {
 
 class CodecFiles {
  public:
-  // A run folder or a checkpoint. piece_seconds: how much is worked on at a time.
-  explicit CodecFiles(const std::string& run_or_checkpoint, double piece_seconds = 20);
+  // name: of the codec, for people ("codec step 12000"). piece_seconds: how much is worked on at a time.
+  CodecFiles(std::shared_ptr<const Codec> codec, std::string name, double piece_seconds = 20);
 
   struct Work {
     double sound_seconds = 0;
@@ -28,15 +28,13 @@ class CodecFiles {
   // As long as the recording was, at the codec's rate. Tokens of another model are refused by name.
   Work decode(const std::string& tokens, const std::string& recording, const OnProgress& on_progress = {});
 
-  const LoadedCodec& codec() const { return codec_; }
-  const std::string& identity() const { return identity_; }
-  const std::string& name() const { return name_; }  // "codec step 12000"
-  bool bounded() const { return layout_.piece_frames > 0; }
+  const Codec& codec() const { return *codec_; }
+  const std::string& name() const { return name_; }
 
  private:
-  LoadedCodec codec_;
-  std::string identity_, name_;
-  PieceLayout layout_;
+  std::shared_ptr<const Codec> codec_;
+  std::string name_;
+  double piece_seconds_;
 };
 
 }  // namespace melete
