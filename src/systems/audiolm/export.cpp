@@ -3,24 +3,16 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/python_call.h"
 #include "systems/audiolm/foreign_files.h"
 #include "train/exporter.h"
+#include "train/torch_optimiser.h"
 
 namespace melete {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Constructor arguments as a person would write them in Python.
-std::string in_python(const Json& arguments) {
-  std::string text;
-  for (const auto& [name, value] : arguments.items()) {
-    const std::string python = value.is_boolean() ? (value.get<bool>() ? "True" : "False") : value.dump();
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, python);
-  }
-  return text;
-}
 
 class StageExporter final : public Exporter {
  public:
@@ -56,7 +48,7 @@ class StageExporter final : public Exporter {
     schema_of(config).apply(checkpoint_.meta.at("config").at("model"));
     take_pieces(config.stage.text, checkpoint_.tensors, "model.text_encoder.pieces", path_);
     model_ = Model(config).ptr();
-    arguments_ = fmt::format("{}({})", name, in_python(audiolm_pytorch::stage_arguments(config)));
+    arguments_ = python_call(name, audiolm_pytorch::stage_arguments(config));
     return config;
   }
 
@@ -83,50 +75,16 @@ class StageExporter final : public Exporter {
     return {{"$ordered", entries}};
   }
 
-  // The state of torch.optim.Adam (or AdamW) over the model's parameters.
   Json optimiser() {
-    const Json& settings = checkpoint_.meta.at("config").at("task").at("optimiser");
-    const double decay = settings.at("weight_decay").get<double>();
-    std::vector<std::string> order;
-    for (const auto& [theirs, ours] : ours_) order.push_back(theirs);
-    audiolm_pytorch::sort_as_theirs(order);
-    size_t matrices = order.size();
-    if (decay > 0)  // two groups there: matrices, and the rest, which does not decay
-      matrices =
-          static_cast<size_t>(std::stable_partition(order.begin(), order.end(),
-                                                    [&](const std::string& name) {
-                                                      return stored("model." + ours_.at(name)).dim() >= 2;
-                                                    }) -
-                              order.begin());
-    Json state = Json::array();
-    for (size_t i = 0; i < order.size(); ++i) {
-      const std::string key = "optimiser.transformer." + ours_.at(order[i]);
-      if (!checkpoint_.tensors.count(key + ".first")) continue;  // never had a gradient
-      const std::string place = fmt::format("optim.state.{}.", i);
-      state.push_back({i,
-                       {{"step", reference(place + "step", stored(key + ".step").to(at::kFloat))},
-                        {"exp_avg", reference(place + "exp_avg", stored(key + ".first"))},
-                        {"exp_avg_sq", reference(place + "exp_avg_sq", stored(key + ".second"))}}});
-    }
-    require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
-    const auto group = [&](size_t from, size_t to, double weight_decay) {
-      Json params = Json::array();
-      for (size_t i = from; i < to; ++i) params.push_back(i);
-      return Json{{"lr", settings.at("learning_rate")},
-                  {"betas", {{"$tuple", {settings.at("beta1"), settings.at("beta2")}}}},
-                  {"eps", settings.at("eps")},
-                  {"weight_decay", weight_decay == 0 ? Json(0) : Json(weight_decay)},
-                  {"amsgrad", false},
-                  {"maximize", false},
-                  {"foreach", nullptr},
-                  {"capturable", false},
-                  {"differentiable", false},
-                  {"fused", false},
-                  {"params", params}};
-    };
-    Json groups = Json::array({group(0, matrices, decay)});
-    if (matrices < order.size()) groups.push_back(group(matrices, order.size(), 0));
-    return {{"state", {{"$dict", state}}}, {"param_groups", groups}};
+    std::vector<std::string> theirs;
+    for (const auto& [name, ours] : ours_) theirs.push_back(name);
+    audiolm_pytorch::sort_as_theirs(theirs);
+    TorchOptimiser made{"transformer", {}, checkpoint_.meta.at("config").at("task").at("optimiser")};
+    made.path = path_;
+    for (const std::string& name : theirs) made.order.push_back(ours_.at(name));
+    return torch_optimiser_state(
+        checkpoint_, std::move(made),
+        [this](const std::string& name, const at::Tensor& tensor) { return reference(name, tensor); });
   }
 
   std::shared_ptr<torch::nn::Module> model_;
