@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "nn/draws.h"
 #include "run/checkpoint.h"
 #include "run/run_folder.h"
 #include "systems/musiclm/system.h"
@@ -29,6 +30,37 @@ class OneBatch : public BatchSource {
  private:
   Batch batch_;
 };
+
+// A batch is a function of its number.
+class OtherBatches : public BatchSource {
+ public:
+  Batch batch(int64_t number) override {
+    auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(number));
+    Batch batch;
+    batch.number = number;
+    batch.set("wave", 0.1 * at::randn({4, 4000}, generator));
+    batch.set(Batch::length_column("wave"), at::tensor({4000, 3000, 4000, 3500}, at::kLong));
+    batch.set_words("text", {"one", "two pieces", "three", fmt::format("number {}", number)});
+    return batch;
+  }
+};
+
+musiclm::Mulan small_model() {
+  torch::manual_seed(4);
+  musiclm::MulanConfig config;
+  config.dim = 12;
+  for (musiclm::TowerTransformerConfig* tower : {&config.audio.transformer, &config.text.transformer}) {
+    tower->dim = 32;
+    tower->depth = 3;
+    tower->heads = 2;
+    tower->head_dim = 16;
+  }
+  config.audio.spectrogram = {128, 128, 64};
+  config.text.vocabulary = 50;
+  config.text.window = 16;
+  config.contrast_layers = 2;
+  return musiclm::Mulan(config);
+}
 
 void make_small(Schema& s) {
   for (const std::string tower : {"model.audio.transformer.", "model.text.transformer."}) {
@@ -103,22 +135,84 @@ TEST(MusicLmTraining, MulanLearnsABatchAndItsCheckpointIsAnEmbedding) {
   EXPECT_GT(scores.diagonal().mean().item<double>(), scores.mean().item<double>());
 }
 
-TEST(MusicLmTraining, ChunksGiveTheLossOfTheWholeBatch) {
-  double losses[2];
+// Stretched, masked, with patches left out, rows of unequal length: chunks have the gradients of the whole.
+TEST(MusicLmTraining, ChunksHaveTheGradientsOfTheWholeBatch) {
+  musiclm::Mulan model = small_model();
+  const musiclm::AudioInput audio{0.1 * at::randn({7, 4000}),
+                                  at::tensor({4000, 3100, 4000, 2500, 3999, 4000, 3500}, at::kLong)};
+  const musiclm::TextInput text{at::randint(2, 50, {7, 9}), at::rand({7, 9}) > 0.2};
+  std::vector<at::Tensor> whole;
+  double loss = 0;
   for (const int64_t chunk : {0, 3}) {
+    model->zero_grad();
+    SeededDraws draws(3);
+    const at::Tensor total = model->losses(model->embed_pairs(audio, text, &draws, chunk)).total;
+    total.backward();
+    if (chunk == 0) loss = total.item<double>();
+    EXPECT_NEAR(total.item<double>(), loss, 1e-5);
+    size_t number = 0;
+    for (const auto& item : model->named_parameters()) {
+      ASSERT_TRUE(item.value().grad().defined()) << item.key();
+      if (chunk == 0) whole.push_back(item.value().grad().clone());
+      const at::Tensor& want = whole[number++];
+      const double largest = std::max(want.abs().max().item<double>(), 1e-4);
+      EXPECT_LT((item.value().grad() - want).abs().max().item<double>(), 1e-4 * largest) << item.key();
+    }
+  }
+}
+
+// What fills up a batch changes nothing: sound, text, and what layers give.
+TEST(MusicLmTraining, PaddedRowsAreWhatTheyAreAlone) {
+  const at::NoGradGuard no_grad;
+  musiclm::Mulan model = small_model();
+  model->eval();
+  const std::vector<int64_t> lengths = {4000, 2500, 3111};
+  const at::Tensor audio = 0.1 * at::randn({3, 4000});  // noise beyond the ends, too
+  const musiclm::Latents together = model->embed_audio({audio, at::tensor(lengths, at::kLong)});
+  for (int64_t row = 0; row < 3; ++row) {
+    const musiclm::Latents alone =
+        model->embed_audio({audio.narrow(0, row, 1).narrow(1, 0, lengths[static_cast<size_t>(row)]), {}});
+    EXPECT_LT((together.values[row] - alone.values[0]).abs().max().item<double>(), 1e-5) << row;
+    EXPECT_LT((together.layers.select(1, row) - alone.layers.select(1, 0)).abs().max().item<double>(), 1e-5);
+  }
+  const at::Tensor ids = at::randint(2, 50, {2, 9});
+  at::Tensor mask = at::ones({2, 9}, at::kBool);
+  mask[1].narrow(0, 5, 4).fill_(false);
+  const at::Tensor texts = model->embed_text({ids, mask}).values;
+  EXPECT_LT((texts[1] - model->embed_text({ids.narrow(0, 1, 1).narrow(1, 0, 5), {}}).values[0])
+                .abs()
+                .max()
+                .item<double>(),
+            1e-5);
+}
+
+// Every step has another batch and other draws; the second half comes from a checkpoint.
+TEST(MusicLmTraining, AResumedRunHasTheSameBits) {
+  const auto run = [](int64_t steps, const Checkpoint* from) {
     torch::manual_seed(1);
     const auto recipe = make_mulan_recipe();
     Schema settings = recipe->schema();
     make_small(settings);
-    settings.set("task.chunk", std::to_string(chunk));
+    settings.set("model.audio.patch_dropout", "0.25");
+    settings.set("model.audio.augment.stretch", "0.8");
+    settings.set("model.audio.augment.time_mask", "8");
+    settings.set("task.templates", "[\"{}\", \"the sound of {}\"]");
     recipe->settle_on_paper();
-    torch::manual_seed(2);
-    const Batch batch = recipe->example(8);
-    torch::manual_seed(3);
     const auto task = recipe->make_task();
-    losses[chunk == 0 ? 0 : 1] = learn(*recipe, *task, batch, 2).after;
-  }
-  EXPECT_NEAR(losses[0], losses[1], 0.02);
+    OtherBatches source;
+    TrainerConfig config = recipe->train;
+    config.steps = 100;
+    Trainer trainer({*task, source}, config);
+    if (from) trainer.load(*from);
+    while (trainer.steps_done() < steps) trainer.step();
+    return trainer.checkpoint();
+  };
+  const Checkpoint whole = run(6, nullptr), half = run(3, nullptr), resumed = run(6, &half);
+  ASSERT_GT(whole.tensors.size(), 50u);
+  for (const auto& [name, tensor] : whole.tensors)
+    EXPECT_TRUE(at::equal(tensor, resumed.tensors.at(name))) << name;
+  EXPECT_FALSE(
+      at::equal(whole.tensors.at("model.audio_head.weight"), half.tensors.at("model.audio_head.weight")));
 }
 
 TEST(MusicLmTraining, ABatchOfOneIsRefused) {

@@ -6,6 +6,7 @@
 #include "cli/doctor_command.h"
 #include "cli/generate_command.h"
 #include "cli/inspect_command.h"
+#include "cli/joint_embedding_commands.h"
 #include "cli/train_command.h"
 
 namespace melete {
@@ -19,6 +20,10 @@ const std::vector<Command>& commands() {
       {"import", "a checkpoint from another program's file", import_command},
       {"export", "a checkpoint as a file for inference, fine-tuning or other programs", export_command},
       {"generate", "makes sound with trained models", generate_command},
+      {"embed", "recordings or texts to vectors of a joint space", embed_command},
+      {"search", "what sounds like these words, or like a recording", search_command},
+      {"classify", "names what is heard, by labels of your own", classify_command},
+      {"eval", "how good a trained model is: tables over held-out data", eval_command},
       {"data", "index, check, describe and make recordings to train on", data_command},
       {"bench", "step times, parts and % of this machine's peak", bench_command},
       {"doctor", "engine, threads, devices, self-checks, optional programs", doctor_command},

@@ -12,7 +12,7 @@
 namespace melete {
 
 int tokenize_command(const std::vector<std::string>& args) {
-  std::string from, out, semantic, codec;
+  std::string from, out, semantic, codec, joint;
   int64_t threads = 0;
   TokenizeOptions options;
   Arguments arguments("data tokenize",
@@ -21,6 +21,7 @@ int tokenize_command(const std::vector<std::string>& args) {
   arguments.option("out", out, "folder for the tokens; begun ones are finished");
   arguments.option("semantic", semantic, "semantic tokenizer: what `melete train kmeans` or import wrote");
   arguments.option("codec", codec, "codec: a run, a checkpoint, or an imported EnCodec");
+  arguments.option("joint", joint, "joint embedding: a run of mulan, for MusicLM's stages");
   arguments.option("files-per-shard", options.files_per_shard, "recordings in one file of tokens")
       .at_least(1);
   arguments.option("threads", threads, "0: all cores").at_least(0);
@@ -28,13 +29,14 @@ int tokenize_command(const std::vector<std::string>& args) {
   arguments.example("data tokenize recordings --semantic runs/kmeans --codec runs/codec -o tokens");
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("expected -o FOLDER, got none; for example -o tokens");
-  if (semantic.empty() && codec.empty())
-    throw UsageError("nothing to make; give --semantic TOKENIZER, --codec CODEC, or both");
+  if (semantic.empty() && codec.empty() && joint.empty())
+    throw UsageError("nothing to make; give --semantic TOKENIZER, --codec CODEC, --joint MULAN, or several");
   set_threads(static_cast<int>(threads));
 
   Tokenizers tokenizers;
   if (!semantic.empty()) tokenizers.semantic = open_semantic_tokenizer(semantic);
   if (!codec.empty()) tokenizers.codec = open_codec(codec);
+  if (!joint.empty()) tokenizers.joint = open_joint_embedding(joint);
   std::vector<SkippedFile> skipped;
   const auto entries = load_entries(from, &skipped);
   for (const SkippedFile& file : skipped)

@@ -5,6 +5,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "data/word_tokenizer.h"
 #include "io/base/checksum.h"
 
 namespace melete {
@@ -74,7 +75,8 @@ std::string SentencePieceTokenizer::text(const std::vector<int64_t>& ids) const 
 }
 
 void describe(Schema& s, TextTokenizerConfig& c) {
-  s.option("tokenizer", c.tokenizer, "text to ids").one_of({"bytes", "sentencepiece", "clip"});
+  s.option("tokenizer", c.tokenizer, "text to ids; bytes and words (hashed) need no file")
+      .one_of({"bytes", "words", "sentencepiece", "clip"});
   s.option("sentencepiece", c.sentencepiece,
            "SentencePiece model file (padding 0, end 1); kept in checkpoints")
       .kept(kKeptPieces, c.pieces);
@@ -84,6 +86,7 @@ void describe(Schema& s, TextTokenizerConfig& c) {
 
 std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConfig& config) {
   if (config.tokenizer == "bytes") return std::make_shared<ByteTokenizer>();
+  if (config.tokenizer == "words") return std::make_shared<WordTokenizer>();
   if (config.tokenizer == "clip") {
     if (!config.pieces.empty()) return std::make_shared<ClipTokenizer>(config.pieces, "text tokenizer");
     require(!config.merges.empty(),
@@ -91,7 +94,7 @@ std::shared_ptr<const TextTokenizer> make_text_tokenizer(const TextTokenizerConf
     return std::make_shared<ClipTokenizer>(config.merges);
   }
   require(config.tokenizer == "sentencepiece",
-          "[text] expected a tokenizer bytes, sentencepiece or clip, got `{}`", config.tokenizer);
+          "[text] expected a tokenizer bytes, words, sentencepiece or clip, got `{}`", config.tokenizer);
   if (!config.pieces.empty())
     return std::make_shared<SentencePieceTokenizer>(config.pieces, "text tokenizer");
   require(!config.sentencepiece.empty(),

@@ -38,6 +38,7 @@ std::vector<int64_t> Tokenizers::rates_hz() const {
   std::vector<int64_t> rates;
   if (semantic) rates.push_back(semantic->rate_hz());
   if (codec) rates.push_back(codec->rate_hz());
+  if (joint && rates.empty()) rates.push_back(joint->rate_hz());
   return rates;
 }
 
@@ -57,6 +58,7 @@ TokenColumns Tokenizers::columns() const {
     columns.list.push_back({"acoustic", codec->identity(), codec->codebook_size(), codec->quantizers(),
                             codec->frames_per_second(), codec->rate_hz()});
   if (text) columns.list.push_back({"text_features", text->identity(), 0, text->dim(), 0, 0});
+  if (joint) columns.list.push_back({"joint", joint->identity(), 0, joint->dim(), 0, joint->rate_hz()});
   return columns;
 }
 
@@ -70,12 +72,17 @@ void Tokenizers::add_columns(Batch& batch) const {
   if (semantic) tokens("semantic", [&](const at::Tensor& wave) { return semantic->tokenize(wave); });
   if (codec) tokens("acoustic", [&](const at::Tensor& wave) { return codec->encode(wave); });
   if (text) batch.set("text_features", text->encode(batch.words("text")).embeddings);
+  if (joint) {
+    const std::string wave = wave_column(0);
+    batch.set("joint",
+              joint->embed_audio(batch[wave], rates_hz().front(), batch.find(Batch::length_column(wave))));
+  }
 }
 
 TokenizeResult tokenize_recordings(const std::vector<ManifestEntry>& entries, const Tokenizers& tokenizers,
                                    const std::string& folder, const TokenizeOptions& options) {
-  require(tokenizers.semantic || tokenizers.codec,
-          "[tokens] nothing to make; give a semantic tokenizer, a codec, or both");
+  require(tokenizers.semantic || tokenizers.codec || tokenizers.joint,
+          "[tokens] nothing to make; give a semantic tokenizer, a codec, a joint embedding, or several");
   const TokenColumns columns = tokenizers.columns();
   std::vector<std::string> paths;
   for (const ManifestEntry& entry : entries) paths.push_back(entry.path);

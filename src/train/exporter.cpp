@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "io/base/torch_writer.h"
+#include "train/torch_optimiser.h"
 
 namespace melete {
 
@@ -99,47 +100,11 @@ nlohmann::ordered_json Exporter::reference(const std::string& name, const at::Te
   return {{"$tensor", name}};
 }
 
-nlohmann::ordered_json Exporter::adam(const std::string& place, const std::string& phase,
-                                      std::vector<std::string> parameters, const Json& settings) {
-  const std::string kind = settings.value("kind", "adam");
-  require(kind == "adam", "[export] {} was trained with {}, the Python trainer has Adam; try --for finetune",
-          path_, kind);
-  const double decay = settings.at("weight_decay").get<double>();
-  size_t matrices = parameters.size();
-  if (decay > 0) {
-    const auto is_matrix = [&](const std::string& ours) { return stored("model." + ours).dim() >= 2; };
-    matrices = static_cast<size_t>(std::stable_partition(parameters.begin(), parameters.end(), is_matrix) -
-                                   parameters.begin());
-  }
-  Json state = Json::array();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const std::string key = fmt::format("optimiser.{}.{}", phase, parameters[i]);
-    if (!checkpoint_.tensors.count(key + ".first")) continue;  // never had a gradient
-    const std::string at = fmt::format("{}.state.{}.", place, i);
-    state.push_back({i,
-                     {{"step", reference(at + "step", stored(key + ".step").to(at::kFloat))},
-                      {"exp_avg", reference(at + "exp_avg", stored(key + ".first"))},
-                      {"exp_avg_sq", reference(at + "exp_avg_sq", stored(key + ".second"))}}});
-  }
-  require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
-  const auto group = [&](size_t from, size_t to, double weight_decay) {
-    Json numbers = Json::array();
-    for (size_t i = from; i < to; ++i) numbers.push_back(i);
-    return Json{{"lr", settings.at("learning_rate")},
-                {"betas", {{"$tuple", {settings.at("beta1"), settings.at("beta2")}}}},
-                {"eps", settings.at("eps")},
-                {"weight_decay", weight_decay == 0 ? Json(0) : Json(weight_decay)},
-                {"amsgrad", false},
-                {"maximize", false},
-                {"foreach", nullptr},
-                {"capturable", false},
-                {"differentiable", false},
-                {"fused", false},
-                {"params", numbers}};
-  };
-  Json groups = Json::array({group(0, matrices, decay)});
-  if (matrices < parameters.size()) groups.push_back(group(matrices, parameters.size(), 0));
-  return {{"state", {{"$dict", state}}}, {"param_groups", groups}};
+nlohmann::ordered_json Exporter::optimiser_state(const std::string& place, const std::string& phase,
+                                                 std::vector<std::string> parameters, const Json& settings) {
+  return torch_optimiser_state(
+      checkpoint_, {phase, std::move(parameters), settings, place, path_},
+      [this](const std::string& name, const at::Tensor& tensor) { return reference(name, tensor); });
 }
 
 std::string Exporter::release(const std::string& known) const {

@@ -51,11 +51,11 @@ class Exporter {
       const std::string& ours) const;  // averaged, where that is asked for and there is an average
   at::Tensor stored(const std::string& key) const;  // an Error where the checkpoint lacks it
   Json reference(const std::string& name, const at::Tensor& tensor);
-  // The state of torch.optim.Adam over our parameters of a phase, which stand there in this order (AdamW
-  // where weights decay: matrices first, then the rest, which do not). place: where in the tree it will
-  // stand; settings: the phase's optimiser in the configuration.
-  Json adam(const std::string& place, const std::string& phase, std::vector<std::string> parameters,
-            const Json& settings);
+  // The state of torch's optimiser over our parameters of a phase, which stand there in this order: see
+  // train/torch_optimiser.h. place: where in the tree it will stand; settings: the phase's optimiser in the
+  // configuration.
+  Json optimiser_state(const std::string& place, const std::string& phase,
+                       std::vector<std::string> parameters, const Json& settings);
   // The version of upstream that an imported package said it was of; `known` where there is none.
   std::string release(const std::string& known) const;
   void note(std::string text) { notes_.push_back(std::move(text)); }

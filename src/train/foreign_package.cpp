@@ -118,19 +118,23 @@ bool ForeignPackage::read_optimiser(const std::string& key, const std::string& p
               "[{}] `{}` of parameter {} does not have the shape of `{}`", where, what, i, order[i]);
       return made;
     };
+    const bool lion = moments->find("exp_avg_sq") == nullptr;  // it has one moment, and counts no steps
+    if (settings && lion) settings->optimiser.kind = "lion";
     tensors()[name + ".first"] = read("exp_avg");
-    tensors()[name + ".second"] = read("exp_avg_sq");
-    const PickleValue& step = moments->at("step", where);
-    int64_t steps = step.integer().value_or(0);
-    if (step.tensor()) {
-      require(step.tensor()->numel() == 1, "[{}] `step` of parameter {} has {} values", where, i,
-              step.tensor()->numel());
-      steps = to_tensor(*step.tensor(), source_.file.mapping(), at).item().toLong();
+    place(at + ".exp_avg", name + ".first");
+    if (!lion) {
+      tensors()[name + ".second"] = read("exp_avg_sq");
+      place(at + ".exp_avg_sq", name + ".second");
+    }
+    const PickleValue* step = lion ? moments->find("step") : &moments->at("step", where);
+    int64_t steps = step ? step->integer().value_or(0) : std::max<int64_t>(1, step_from_name());
+    if (step && step->tensor()) {
+      require(step->tensor()->numel() == 1, "[{}] `step` of parameter {} has {} values", where, i,
+              step->tensor()->numel());
+      steps = to_tensor(*step->tensor(), source_.file.mapping(), at).item().toLong();
     }
     tensors()[name + ".step"] = at::scalar_tensor(steps, at::kLong);
     step_ = std::max(step_, steps);
-    place(at + ".exp_avg", name + ".first");
-    place(at + ".exp_avg_sq", name + ".second");
     place(at + ".step", name + ".step");
   }
   if (settings) read_settings(*whole, *groups->items()->front(), *settings);

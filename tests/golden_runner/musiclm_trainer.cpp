@@ -90,8 +90,10 @@ void check_trainer(const Case& c, Checker& check) {
   nudge(nudged);
   const TrainerSettings settings = settings_of(c.config.at("trainer"));
   const TensorMap state = train(c, model, settings, &check), other = train(c, nudged, settings, nullptr);
+  int64_t batches = 0;
+  while (c.has(fmt::format("in.batch{}.wavs", batches))) ++batches;
   const double farthest =
-      settings.optimiser.learning_rate * c.config["trainer"].at("num_train_steps").get<double>();
+      settings.optimiser.learning_rate * static_cast<double>(batches / settings.accumulate);
   for (const auto& [name, want] : below(c.io, "out.final.")) {
     const auto found = state.find(name);
     if (found == state.end()) {

@@ -1,6 +1,7 @@
 // AudioLM's transformers as audiolm-pytorch's trainers save them.
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/python_call.h"
 #include "systems/audiolm/foreign_files.h"
 #include "train/exporter.h"
 
@@ -9,16 +10,6 @@ namespace melete {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Constructor arguments as a person would write them in Python.
-std::string in_python(const Json& arguments) {
-  std::string text;
-  for (const auto& [name, value] : arguments.items()) {
-    const std::string python = value.is_boolean() ? (value.get<bool>() ? "True" : "False") : value.dump();
-    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, python);
-  }
-  return text;
-}
 
 class StageExporter final : public Exporter {
  public:
@@ -54,7 +45,7 @@ class StageExporter final : public Exporter {
     schema_of(config).apply(checkpoint_.meta.at("config").at("model"));
     take_pieces(config.stage.text, checkpoint_.tensors, "model.text_encoder.pieces", path_);
     model_ = Model(config).ptr();
-    arguments_ = fmt::format("{}({})", name, in_python(audiolm_pytorch::stage_arguments(config)));
+    arguments_ = python_call(name, audiolm_pytorch::stage_arguments(config));
     return config;
   }
 
@@ -86,7 +77,8 @@ class StageExporter final : public Exporter {
     for (const auto& [theirs, ours] : ours_) order.push_back(theirs);
     audiolm_pytorch::sort_as_theirs(order);
     for (const std::string& theirs : order) parameters.push_back(ours_.at(theirs));
-    return adam("optim", "transformer", parameters, checkpoint_.meta.at("config").at("task").at("optimiser"));
+    return optimiser_state("optim", "transformer", parameters,
+                           checkpoint_.meta.at("config").at("task").at("optimiser"));
   }
 
   std::shared_ptr<torch::nn::Module> model_;

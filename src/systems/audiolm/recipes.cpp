@@ -98,7 +98,7 @@ class StageRecipe : public RecordingsRecipe {
         [this](const TokenColumns& columns, const std::string& folder) { check_columns(columns, folder); },
         request);
     if (!tokenizers_.text) return feed;
-    const Tokenizers text{nullptr, nullptr, tokenizers_.text};
+    const Tokenizers text{nullptr, nullptr, tokenizers_.text, nullptr};
     return mapped(std::move(feed), [text](Batch& batch) {
       if (!batch.has("text_features")) text.add_columns(batch);
     });

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "io/foreign_weights.h"
 #include "io/tensors.h"
 #include "systems/musiclm/embed_quantizer.h"
 #include "systems/musiclm/mulan.h"
@@ -28,10 +29,6 @@ struct Place {
   std::string ours, theirs;
 };
 
-struct NamedPair {
-  std::string ours, theirs;
-  at::Tensor tensor;  // ours
-};
 // Every parameter and buffer that both have, in the order of our module.
 std::vector<NamedPair> pairs(const torch::nn::Module& module, const Place& place = {});
 

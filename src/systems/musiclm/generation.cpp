@@ -2,11 +2,15 @@
 // best.
 #include <fmt/format.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
 #include "systems/musiclm/load.h"
+#include "systems/musiclm/long_piece.h"
 #include "systems/musiclm/system.h"
 
 namespace melete {
@@ -30,6 +34,16 @@ class MusicLmGeneration final : public Generation {
     s.option("like_share", request_.like_share, "share of that recording where there is a text, too")
         .at_least(0)
         .at_most(1);
+    s.option("story", story_,
+             "texts that follow each other: \"0 a slow organ; 10 a fast drum beat\", or a .txt with a part a "
+             "line");
+    s.option("window_seconds", long_.window_seconds,
+             "longer pieces are made in windows of this length: what the stages were trained on; 0: at once")
+        .at_least(0)
+        .unit("s");
+    s.option("overlap_seconds", long_.overlap_seconds, "what a window hears of the one before it")
+        .at_least(0.01)
+        .unit("s");
     s.option("prompt", prompt_, "recording to go on from, at any rate");
     s.option("prompt_seconds", prompt_seconds_, "take only this much of it; 0: all").at_least(0).unit("s");
     s.option("seconds", request_.audiolm.seconds, "how much new sound").at_least(0.01).unit("s");
@@ -46,12 +60,19 @@ class MusicLmGeneration final : public Generation {
 
   std::vector<std::string> examples() const override {
     return {"musiclm --from runs --text \"a slow sad piano\" --samples 4 --seconds 5 -o out.wav",
-            "musiclm --from runs --like song.wav --samples 4 --keep-all -o out.wav"};
+            "musiclm --from runs --like song.wav --samples 4 --keep-all -o out.wav",
+            "musiclm --from runs --text \"bells\" --seconds 30 --window_seconds 4 --overlap_seconds 2 -o "
+            "long.wav",
+            "musiclm --from runs --story \"0 a slow organ; 8 a fast drum beat\" --seconds 16 -o story.wav"};
   }
 
   void run(const GenerationRun& run) override {
-    if (request_.text.empty() && like_.empty())
-      throw UsageError("expected --text WORDS or --like FILE, got neither");
+    if (request_.text.empty() && like_.empty() && story_.empty())
+      throw UsageError("expected --text WORDS, --story PARTS or --like FILE, got none of them");
+    if (!request_.text.empty() && !story_.empty())
+      throw UsageError("--story has texts of its own; leave --text out");
+    musiclm::LongPieceConfig parts = long_;
+    if (!story_.empty()) parts.story = musiclm::parse_story(story_words());
     if (!from_.empty()) find_parts(from_, paths_);
     musiclm::MusicLm model = musiclm::load_musiclm(paths_, weights_named(weights_));
     musiclm::MusicRequest request = request_;
@@ -67,11 +88,33 @@ class MusicLmGeneration final : public Generation {
     inner.semantic = inner.coarse = inner.fine = sampling_;
     inner.seed = run.seed;
     inner.progress = run.progress;
-    const musiclm::MusicResult result = musiclm::generate(model, request);
+    const musiclm::MusicResult result = musiclm::generate_long(model, request, parts);
+    say_windows(run, request, parts);
     say_scores(run, result, model.audiolm.codec->rate_hz());
   }
 
  private:
+  // The option, or what is in the file that it names.
+  std::string story_words() const {
+    if (!story_.ends_with(".txt")) return story_;
+    std::ifstream file(story_);
+    require(file.good(), "[story] there is no file {}", story_);
+    std::ostringstream content;
+    content << file.rdbuf();
+    return content.str();
+  }
+
+  void say_windows(const GenerationRun& run, const musiclm::MusicRequest& request,
+                   const musiclm::LongPieceConfig& parts) const {
+    const auto windows = musiclm::plan_windows(request.audiolm.seconds, request.text, parts);
+    if (windows.size() == 1) return;
+    run.say(fmt::format("{} windows that overlap by {} s", windows.size(), parts.overlap_seconds));
+    for (const musiclm::PieceWindow& window : windows)
+      run.say(fmt::format("{:>7.2f} to {:.2f} s  {}", window.begin_seconds,
+                          window.begin_seconds + window.seconds, window.text));
+    run.say("");
+  }
+
   void say_scores(const GenerationRun& run, const musiclm::MusicResult& result, int64_t rate_hz) const {
     const at::Tensor scores = result.scores.to(at::kCPU, at::kDouble).contiguous();
     run.say("piece   score  seconds  file");
@@ -93,11 +136,12 @@ class MusicLmGeneration final : public Generation {
     }
   }
 
-  std::string from_, like_, prompt_, weights_ = "ema";
+  std::string from_, like_, prompt_, story_, weights_ = "ema";
   double prompt_seconds_ = 0;
   bool keep_all_ = false;
   musiclm::MusicLmPaths paths_;
   musiclm::MusicRequest request_;
+  musiclm::LongPieceConfig long_;
   SamplingConfig sampling_;
 };
 

@@ -16,23 +16,7 @@
 namespace melete {
 
 std::unique_ptr<JointEmbedding> open_mulan(const FoundCheckpoint& found) {
-  const auto& settings = found.checkpoint.meta.at("config");
-  musiclm::MulanConfig config;
-  schema_of(config).apply(settings.at("model"));
-  TextTokenizerConfig text;
-  schema_of(text).apply(settings.at("text"));
-  if (const auto kept = found.checkpoint.tensors.find(kKeptPieces); kept != found.checkpoint.tensors.end()) {
-    const at::Tensor bytes = kept->second.to(at::kCPU).contiguous();
-    text.pieces.assign(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
-  }
-  musiclm::Mulan model(config);
-  model->eval();
-  load_weights(*model, "", found, Weights::best, "mulan");
-  // It hears best what is as long as what it was trained on.
-  musiclm::EmbeddingOptions options;
-  if (const double seconds = settings.at("data").value("segment_seconds", 0.0); seconds > 0)
-    options.window_seconds = seconds;
-  return std::make_unique<musiclm::MulanEmbedding>(model, make_text_tokenizer(text), options);
+  return std::move(musiclm::load_mulan(found).embedding);
 }
 
 }  // namespace melete
@@ -91,6 +75,38 @@ EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights) {
 }
 
 }  // namespace
+
+LoadedMulan load_mulan(const FoundCheckpoint& found) {
+  const auto& settings = found.checkpoint.meta.at("config");
+  MulanConfig config;
+  schema_of(config).apply(settings.at("model"));
+  TextTokenizerConfig text;
+  schema_of(text).apply(settings.at("text"));
+  if (const auto kept = found.checkpoint.tensors.find(kKeptPieces); kept != found.checkpoint.tensors.end()) {
+    const at::Tensor bytes = kept->second.to(at::kCPU).contiguous();
+    text.pieces.assign(static_cast<const char*>(bytes.data_ptr()), bytes.nbytes());
+  }
+  Mulan model(config);
+  model->eval();
+  load_weights(*model, "", found, Weights::best, "mulan");
+  // It hears best what is as long as what it was trained on.
+  EmbeddingOptions options;
+  const auto& data = settings.at("data");
+  if (const double seconds = data.value("segment_seconds", 0.0); seconds > 0)
+    options.window_seconds = seconds;
+  LoadedMulan loaded;
+  loaded.path = found.path;
+  loaded.step = found.checkpoint.step();
+  loaded.embedding = std::make_unique<MulanEmbedding>(model, make_text_tokenizer(text), options);
+  loaded.templates = settings.at("task").value("templates", std::vector<std::string>{"{}"});
+  loaded.valid_fraction = data.value("valid_fraction", 0.0);
+  loaded.split_seed = data.value("split_seed", uint64_t{0});
+  return loaded;
+}
+
+LoadedMulan load_mulan(const std::string& run_or_checkpoint) {
+  return load_mulan(open_checkpoint(run_or_checkpoint, "mulan", kMulanTask));
+}
 
 void find_parts(const std::string& folder, MusicLmPaths& paths) {
   namespace fs = std::filesystem;

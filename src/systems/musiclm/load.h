@@ -1,12 +1,27 @@
 // From run folders to a joint embedding, and to a MusicLM whose parts fit together.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "run/load_weights.h"
 #include "systems/musiclm/generate.h"
+#include "systems/musiclm/mulan_embedding.h"
 
 namespace melete::musiclm {
+
+// A run of mulan as a tool, and what it was trained with.
+struct LoadedMulan {
+  std::string path;
+  int64_t step = 0;
+  std::unique_ptr<MulanEmbedding> embedding;
+  std::vector<std::string> templates;  // that its texts were put into
+  double valid_fraction = 0;           // of its data, held out by
+  uint64_t split_seed = 0;             // this seed
+};
+LoadedMulan load_mulan(const FoundCheckpoint& found);
+LoadedMulan load_mulan(const std::string& run_or_checkpoint);
 
 // Run folders or checkpoint files. Empty embedding, tokenizer and codec: those the stages were trained with,
 // where they were then.

@@ -15,6 +15,8 @@ namespace melete::musiclm {
 
 namespace {
 
+constexpr size_t kWindowsAtOnce = 32;
+
 // Windows of a batch of recordings, in order.
 struct Windows {
   std::vector<at::Tensor> pieces;  // [samples of the piece]
@@ -46,33 +48,50 @@ MulanEmbedding::MulanEmbedding(Mulan model, std::shared_ptr<const TextTokenizer>
   identity_ = identity_of_model("mulan " + tokenizer_->identity(), config, tensors_of(*model_));
 }
 
+// Windows that are run at once: the memory of an hour is that of a minute.
+at::Tensor MulanEmbedding::embed_windows(const std::vector<at::Tensor>& pieces) const {
+  std::vector<at::Tensor> made;
+  for (size_t first = 0; first < pieces.size(); first += kWindowsAtOnce) {
+    const size_t end = std::min(first + kWindowsAtOnce, pieces.size());
+    std::vector<int64_t> widths;
+    for (size_t i = first; i < end; ++i) widths.push_back(pieces[i].size(0));
+    const int64_t widest = *std::max_element(widths.begin(), widths.end());
+    const bool equal = *std::min_element(widths.begin(), widths.end()) == widest;
+    at::Tensor batch = at::zeros({static_cast<int64_t>(widths.size()), widest}, pieces[first].options());
+    for (size_t i = first; i < end; ++i)
+      batch[static_cast<int64_t>(i - first)].narrow(0, 0, widths[i - first]).copy_(pieces[i]);
+    const AudioInput input{batch, equal ? at::Tensor() : at::tensor(widths, at::kLong)};
+    made.push_back(model_->embed_audio(input).values);
+  }
+  return at::cat(made);
+}
+
 at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
                                        const at::Tensor& lengths) const {
   const FrozenScope frozen(audio);
   require(audio.dim() == 2, "[mulan] expected audio [batch, samples], got {} dimensions", audio.dim());
-  const at::Tensor sound = resample_audio(audio, audio_rate_hz, rate_hz());
+  at::Tensor sound = resample_audio(audio, audio_rate_hz, rate_hz());
   std::vector<int64_t> samples(static_cast<size_t>(audio.size(0)), sound.size(1));
   if (lengths.defined())
     for (size_t i = 0; i < samples.size(); ++i)
       samples[i] = std::min(
           sound.size(1),
           (lengths[static_cast<int64_t>(i)].item<int64_t>() * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
-  const auto longest =
-      static_cast<int64_t>(std::llround(options_.window_seconds * static_cast<double>(rate_hz())));
+  // Sound that is too short to be heard counts with the silence after it.
+  const int64_t shortest = shortest_samples();
+  if (sound.size(1) < shortest) sound = at::constant_pad_nd(sound, {0, shortest - sound.size(1)});
+  for (int64_t& length : samples) length = std::max(length, shortest);
+  auto longest = static_cast<int64_t>(std::llround(options_.window_seconds * static_cast<double>(rate_hz())));
+  if (longest > 0) longest = std::max(longest, 2 * shortest);  // so that cut ones are not too short
   const Windows windows = cut(sound, samples, longest);
-  const auto count = static_cast<int64_t>(windows.pieces.size());
-  std::vector<int64_t> widths;
-  for (const at::Tensor& piece : windows.pieces) widths.push_back(piece.size(0));
-  const int64_t widest = *std::max_element(widths.begin(), widths.end());
-  const bool equal = *std::min_element(widths.begin(), widths.end()) == widest;
-  at::Tensor batch = at::zeros({count, widest}, sound.options());
-  for (int64_t i = 0; i < count; ++i)
-    batch[i].narrow(0, 0, widths[static_cast<size_t>(i)]).copy_(windows.pieces[static_cast<size_t>(i)]);
-  const AudioInput input{batch, equal ? at::Tensor() : at::tensor(widths, at::kLong)};
-  const at::Tensor each = model_->embed_audio(input).values;
-  if (count == audio.size(0)) return each;
+  const at::Tensor each = embed_windows(windows.pieces);
+  if (each.size(0) == audio.size(0)) return each;
   const at::Tensor rows = at::tensor(windows.row, each.options().dtype(at::kLong));
   return unit_vectors(at::zeros({audio.size(0), dim()}, each.options()).index_add_(0, rows, each));
+}
+
+double MulanEmbedding::scale() const {
+  return model_->contrast->log_scale.detach().exp().mean().item<double>();
 }
 
 at::Tensor MulanEmbedding::embed_text(const std::vector<std::string>& texts) const {

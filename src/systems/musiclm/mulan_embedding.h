@@ -33,8 +33,11 @@ class MulanEmbedding final : public JointEmbedding {
   at::Tensor embed_text(const std::vector<std::string>& texts) const override;
 
   const Mulan& model() const { return model_; }
+  double scale() const;  // what training has learned to multiply products with before a softmax
 
  private:
+  at::Tensor embed_windows(const std::vector<at::Tensor>& pieces) const;  // [samples] each -> [pieces, dim]
+
   mutable Mulan model_;
   std::shared_ptr<const TextTokenizer> tokenizer_;
   EmbeddingOptions options_;

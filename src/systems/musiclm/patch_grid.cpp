@@ -1,11 +1,37 @@
 #include "systems/musiclm/patch_grid.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
+#include "kernels/offset_gather.h"
 
 namespace melete::musiclm {
+
+namespace {
+
+struct OffsetGather : torch::autograd::Function<OffsetGather> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table,
+                            const at::Tensor& places, int64_t middle) {
+    context->save_for_backward({places});
+    context->saved_data["middle"] = middle;
+    context->saved_data["offsets"] = table.size(0);
+    return offset_gather_forward(table, places, middle);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {
+        offset_gather_backward(gradients[0], context->get_saved_variables()[0],
+                               context->saved_data["middle"].toInt(), context->saved_data["offsets"].toInt()),
+        {},
+        {}};
+  }
+};
+
+}  // namespace
 
 at::Tensor sine_positions(const PatchGrid& grid, int64_t dim, const at::TensorOptions& options) {
   require(dim % 4 == 0, "[audio tower] sine positions need a width in multiples of 4, got {}", dim);
@@ -34,8 +60,8 @@ at::Tensor gather_offsets(const at::Tensor& by_offset, const at::Tensor& patches
   const at::Tensor number =
       at::div(patches, grid.columns, "floor") * row + at::remainder(patches, grid.columns);
   const int64_t middle = (grid.bands - 1) * row + grid.columns - 1;
-  const at::Tensor offsets = number.unsqueeze(1) - number.unsqueeze(0) + middle;  // [n, n]
-  return at::embedding(by_offset, offsets).transpose(1, 2);
+  return has_offset_gather(by_offset) ? OffsetGather::apply(by_offset, number, middle)
+                                      : offset_gather_plain(by_offset, number, middle);
 }
 
 }  // namespace melete::musiclm

@@ -34,7 +34,8 @@ class MulanRecipe : public RecordingsRecipe {
   std::string settle_on_paper() override {
     const bool has_file =
         !text_config_.sentencepiece.empty() || !text_config_.merges.empty() || !text_config_.pieces.empty();
-    if (text_config_.tokenizer == "bytes" || has_file) {
+    const bool needs_file = text_config_.tokenizer == "sentencepiece" || text_config_.tokenizer == "clip";
+    if (!needs_file || has_file) {
       settle();
       return "";
     }

@@ -1,7 +1,10 @@
 // Recipes of MusicLM's three stages.
+#include <type_traits>
+
 #include "core/base/error.h"
 #include "roles/open.h"
 #include "roles/tokenizers.h"
+#include "systems/audiolm/samples.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task_stage.h"
 #include "train/feed.h"
@@ -74,38 +77,45 @@ class MusicStageRecipe : public RecordingsRecipe {
   std::string name() const override { return music_stage_task(stage_); }
 
   void settle() override {
-    require(!is_token_folder(data_from),
-            "[data] {} is a folder of tokens, which have no joint embeddings; give the recordings themselves",
-            data_from);
-    require(!condition_from_.empty(),
-            "[condition_from] no joint embedding given; train one with `melete train mulan`");
-    require(!needs_semantic_ || !semantic_from_.empty(),
-            "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`");
-    require(!needs_codec_ || !codec_from_.empty(),
-            "[codec_from] no codec given; train one with `melete train soundstream`");
-    joint_ = open_joint_embedding(condition_from_);
-    settle_identity(condition_identity_, joint_->identity(), "condition_from");
-    settle_size(condition_.dim, joint_->dim(), "condition.dim", "joint embedding");
+    if (!condition_from_.empty()) tokenizers_.joint = open_joint_embedding(condition_from_);
+    if (needs_semantic_ && !semantic_from_.empty())
+      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
+    if (needs_codec_ && !codec_from_.empty()) tokenizers_.codec = open_codec(codec_from_);
+    TokenColumns columns = tokenizers_.columns();
+    if (is_token_folder(data_from)) {
+      columns = read_token_columns(data_from);
+      check_columns(columns, data_from);
+    } else {
+      require(tokenizers_.joint != nullptr,
+              "[condition_from] no joint embedding given; train one with `melete train mulan`");
+      require(!needs_semantic_ || tokenizers_.semantic,
+              "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`");
+      require(!needs_codec_ || tokenizers_.codec,
+              "[codec_from] no codec given; train one with `melete train soundstream`");
+      data.rates_hz = tokenizers_.rates_hz();
+      data.multiple_of = tokenizers_.multiples();
+    }
+    const TokenColumn& joint = columns.require_column("joint", data_from);
+    settle_identity(condition_identity_, joint.identity, "condition_from");
+    settle_size(condition_.dim, joint.width, "condition.dim", "joint embedding");
     MusicSizes sizes;
     if (needs_semantic_) {
-      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
-      settle_identity(semantic_identity_, tokenizers_.semantic->identity(), "semantic_from");
-      sizes.semantic_tokens = tokenizers_.semantic->codebook_size();
+      const TokenColumn& semantic = columns.require_column("semantic", data_from);
+      settle_identity(semantic_identity_, semantic.identity, "semantic_from");
+      sizes.semantic_tokens = semantic.values;
     }
     if (needs_codec_) {
-      tokenizers_.codec = open_codec(codec_from_);
-      settle_identity(codec_identity_, tokenizers_.codec->identity(), "codec_from");
-      sizes.codebook_size = tokenizers_.codec->codebook_size();
-      sizes.quantizers = tokenizers_.codec->quantizers();
+      const TokenColumn& acoustic = columns.require_column("acoustic", data_from);
+      settle_identity(codec_identity_, acoustic.identity, "codec_from");
+      sizes.codebook_size = acoustic.values;
+      sizes.quantizers = acoustic.width;
     }
-    data.rates_hz = tokenizers_.rates_hz();
-    data.multiple_of = tokenizers_.multiples();
     settle_sizes_of(model_, sizes);
     settle_condition();
   }
 
   std::string settle_on_paper() override {
-    if (!condition_from_.empty()) {
+    if (!condition_from_.empty() || !data_from.empty()) {
       settle();
       return "";
     }
@@ -118,23 +128,21 @@ class MusicStageRecipe : public RecordingsRecipe {
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<musiclm::MusicStageTask<StageTaskOf>>(stage_, model_, condition_, task_,
-                                                                  schema().json());
+    auto task = std::make_unique<musiclm::MusicStageTask<StageTaskOf>>(stage_, model_, condition_, task_,
+                                                                       schema().json());
+    set_sampler(*task);
+    return task;
   }
 
   Feed open(const OpenRequest& request) override {
+    if (is_token_folder(data_from))
+      return open_tokens(
+          *this,
+          [this](const TokenColumns& columns, const std::string& folder) { check_columns(columns, folder); },
+          request);
     const Tokenizers tokenizers = tokenizers_;
-    const std::shared_ptr<const JointEmbedding> joint = joint_;
-    const int64_t rate_hz = data.rates_hz.front();
-    const int64_t shortest =
-        (joint->shortest_samples() * rate_hz + joint->rate_hz() - 1) / joint->rate_hz() + 1;
-    return mapped(open_recordings(*this, request), [tokenizers, joint, rate_hz, shortest](Batch& batch) {
-      tokenizers.add_columns(batch);
-      // Sound that is too short to be heard counts with the silence after it.
-      at::Tensor wave = batch["wave"];
-      if (wave.size(1) < shortest) wave = at::constant_pad_nd(wave, {0, shortest - wave.size(1)});
-      batch.set("joint", joint->embed_audio(wave, rate_hz, batch.lengths("wave").clamp_min(shortest)));
-    });
+    return mapped(open_recordings(*this, request),
+                  [tokenizers](Batch& batch) { tokenizers.add_columns(batch); });
   }
 
   Batch example(int64_t items) override {
@@ -170,6 +178,29 @@ class MusicStageRecipe : public RecordingsRecipe {
   }
 
  private:
+  // A folder of tokens has what is needed, made by the models that were given.
+  void check_columns(const TokenColumns& columns, const std::string& folder) const {
+    for (const TokenColumn& mine : tokenizers_.columns().list) {
+      const TokenColumn& found = columns.require_column(mine.name, folder);
+      require(found.identity == mine.identity,
+              "[data] the {} column of {} was made by {}, and the model that was given is {}; it would mean "
+              "something else",
+              mine.name, folder, found.identity, mine.identity);
+    }
+    columns.require_column("joint", folder);
+    if (needs_semantic_) columns.require_column("semantic", folder);
+    if (needs_codec_) columns.require_column("acoustic", folder);
+  }
+
+  // Sound needs the codec itself: tokens alone make no samples.
+  void set_sampler(musiclm::MusicStageTask<StageTaskOf>& task) {
+    const auto seed = static_cast<uint64_t>(train.seed);
+    if constexpr (std::is_same_v<StageTaskOf, SemanticTask>)
+      task.set_sampler(make_sampler(task.transformer(), seed));
+    else if (tokenizers_.codec)
+      task.set_sampler(make_sampler(task.transformer(), tokenizers_.codec, seed));
+  }
+
   void settle_condition() {
     StageConfig& stage = model_.stage;
     require(stage.conditioned() && !stage.text.enabled(),
@@ -188,7 +219,6 @@ class MusicStageRecipe : public RecordingsRecipe {
   EmbedQuantizerConfig condition_;
   StageTaskConfig task_;
   Tokenizers tokenizers_;
-  std::shared_ptr<const JointEmbedding> joint_;
 };
 
 }  // namespace

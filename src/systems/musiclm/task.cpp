@@ -16,6 +16,7 @@
 #include "run/sample_writer.h"
 #include "systems/musiclm/retrieval.h"
 #include "systems/musiclm/task_gather.h"
+#include "systems/musiclm/zero_shot.h"
 
 namespace melete::musiclm {
 
@@ -51,11 +52,6 @@ PairLatents from_rows(const at::Tensor& rows) {
   return {side(0), side(1)};
 }
 
-std::string in_template(const std::string& around, const std::string& text) {
-  const size_t hole = around.find("{}");
-  return around.substr(0, hole) + text + around.substr(hole + 2);
-}
-
 void add_figures(NamedTensors& named, const std::string& direction, const RetrievalFigures& figures) {
   for (size_t i = 0; i < kRecallAt.size(); ++i)
     named.emplace_back(fmt::format("{}_recall_{}", direction, kRecallAt[i]),
@@ -79,6 +75,14 @@ void describe(Schema& s, MulanTaskConfig& c) {
   melete::describe(s, c.phase);
 }
 
+at::Tensor kept_file(const TextTokenizer& tokenizer) {
+  const std::string bytes = file_bytes(tokenizer);
+  if (bytes.empty()) return {};
+  at::Tensor kept = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(kept.data_ptr(), bytes.data(), bytes.size());
+  return kept;
+}
+
 double chance_of_contrast(const std::string& kind, int64_t n) {
   const auto count = static_cast<double>(n);
   if (n < 2) return 0;
@@ -97,10 +101,7 @@ MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
       model_(std::static_pointer_cast<MulanImpl>(std::make_shared<MulanInGroup>(model))),
       columns_(batch_size) {
   require(text_ != nullptr, "[mulan] the text tower needs a tokenizer");
-  for (const std::string& each : config.templates)
-    require(each.find("{}") != std::string::npos,
-            "[task.templates] expected {{}} where the text goes, got `{}`", each);
-  require(!config.templates.empty(), "[task.templates] expected at least one, got none");
+  check_templates(config.templates, "task.templates");
   const SpectrogramConfig& spectrogram = model.audio.spectrogram;
   shortest_samples_ = model_->audio->shortest();
   while (stretched_frames(spectrogram.frames(shortest_samples_), 1 / model.audio.augment.stretch) <
@@ -200,8 +201,11 @@ Losses MulanTask::validate(const Batch& batch, const StepContext& /*context*/) {
   const at::Tensor audio = latents.audio.values.to(at::kDouble), text = latents.text.values.to(at::kDouble);
   add_figures(result.named, "text_to_audio", retrieval(text, audio, kRecallAt));
   add_figures(result.named, "audio_to_text", retrieval(audio, text, kRecallAt));
-  result.named.emplace_back("audio_alike", at::scalar_tensor(crowding(audio)));
-  result.named.emplace_back("text_alike", at::scalar_tensor(crowding(text)));
+  const double audio_alike = crowding(audio), text_alike = crowding(text);
+  result.named.emplace_back("audio_alike", at::scalar_tensor(audio_alike));
+  result.named.emplace_back("text_alike", at::scalar_tensor(text_alike));
+  const bool collapsed = audio_alike > kCollapsed && text_alike > kCollapsed;
+  result.named.emplace_back("COLLAPSED", at::scalar_tensor(collapsed ? 1.0 : 0.0));
   result.named.emplace_back("temperature", model_->contrast->log_scale.detach().neg().exp().mean());
   return result;
 }
@@ -252,11 +256,7 @@ std::map<std::string, double> MulanTask::chance_levels() const {
 }
 
 void MulanTask::save_state(TensorMap& tensors) const {
-  const std::string bytes = file_bytes(*text_);
-  if (bytes.empty()) return;
-  at::Tensor kept = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-  std::memcpy(kept.data_ptr(), bytes.data(), bytes.size());
-  tensors["text.pieces"] = kept;
+  if (const at::Tensor kept = kept_file(*text_); kept.defined()) tensors["text.pieces"] = kept;
 }
 
 }  // namespace melete::musiclm

@@ -25,6 +25,9 @@ struct MulanTaskConfig {
 };
 void describe(Schema& schema, MulanTaskConfig& config);
 
+// The bytes of a tokenizer's file, as checkpoints keep them; undefined where it has none.
+at::Tensor kept_file(const TextTokenizer& tokenizer);
+
 // The loss of guessing among n pairs.
 double chance_of_contrast(const std::string& kind, int64_t n);
 

@@ -33,6 +33,13 @@ class MusicStageTask : public Base {
   // Codebooks are moving averages already.
   bool averaged(const std::string& name) const override { return !name.starts_with("condition.quantizer."); }
   EmbedQuantizer& condition() { return condition_; }
+  // AudioLM's samplers are told what the stage is told.
+  void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override {
+    const at::NoGradGuard no_grad;
+    Batch told = batch;
+    told.set("text_features", condition_->condition(condition_->codes(batch["joint"]), stage_name_));
+    Base::write_samples(told, label, writer);
+  }
 
  protected:
   StageInput input(const Batch& batch, const StepContext& context) override {

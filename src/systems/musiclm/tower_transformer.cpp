@@ -3,7 +3,6 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "nn/attention.h"
-#include "nn/codebook.h"
 #include "nn/draws.h"
 
 namespace melete::musiclm {
@@ -45,12 +44,13 @@ TowerAttentionImpl::TowerAttentionImpl(const TowerTransformerConfig& config) : c
 at::Tensor TowerAttentionImpl::forward(const at::Tensor& x, const TowerView& view, Draws* draws) {
   const at::Tensor normalised = norm(x);
   const auto heads = [&](const at::Tensor& t) { return t.unflatten(2, {config_.heads, config_.head_dim}); };
-  const at::Tensor q = unit_vectors(heads(project(normalised, query))) * query_scale;
+  // Unit vectors times sqrt(head_dim), which the scale of the scores takes back.
+  const at::Tensor q = rms_norm(heads(project(normalised, query)), query_scale);
   const auto both = project(normalised, key_value).chunk(2, -1);
-  const at::Tensor k = unit_vectors(heads(both[0])) * key_scale, v = heads(both[1]);
+  const at::Tensor k = rms_norm(heads(both[0]), key_scale), v = heads(both[1]);
 
   AttentionOptions how;
-  how.scale = kScoreScale;
+  how.scale = kScoreScale / static_cast<double>(config_.head_dim);
   how.hidden = view.hidden;
   how.dropout = config_.attention_dropout;
   how.draws = draws;

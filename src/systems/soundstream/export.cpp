@@ -107,7 +107,7 @@ class SoundStreamExporter final : public Exporter {
     const Json& settings = checkpoint_.meta.at("config").at(phase);
     std::vector<std::string> parameters;
     for (const std::string& name : theirs) parameters.push_back(ours_.at(name));
-    Json inner = adam(place + ".optimizer", phase, parameters, settings.at("optimiser"));
+    Json inner = optimiser_state(place + ".optimizer", phase, parameters, settings.at("optimiser"));
     const Json rate = settings.at("optimiser").at("learning_rate");
     const int64_t step = checkpoint_.step();
     const auto warmup = std::max<int64_t>(1, settings.at("schedule").at("warmup_steps").get<int64_t>());

@@ -1,0 +1,14 @@
+// A trained joint embedding as a tool: `melete embed`, `search`, `classify` and `eval mulan`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace melete {
+
+int embed_command(const std::vector<std::string>& args);
+int search_command(const std::vector<std::string>& args);
+int classify_command(const std::vector<std::string>& args);
+int eval_command(const std::vector<std::string>& args);
+
+}  // namespace melete

@@ -1,0 +1,51 @@
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "cli/arguments.h"
+#include "cli/joint_embedding_commands.h"
+#include "cli/terminal.h"
+#include "core/base/error.h"
+#include "core/engine.h"
+#include "systems/musiclm/embed.h"
+#include "systems/musiclm/load.h"
+#include "systems/musiclm/search.h"
+
+namespace melete {
+
+int search_command(const std::vector<std::string>& args) {
+  std::string run, text, in, like;
+  int64_t top = 10, threads = 0;
+  Arguments arguments("search", "what sounds like these words, or like a recording");
+  arguments.word("run", run, "run or checkpoint of mulan");
+  arguments.optional_word("text", text, "what to look for");
+  arguments.option("in", in, "folder that `melete embed` wrote");
+  arguments.option("like", like, "recording to look for instead of words");
+  arguments.option("top", top, "how many to show").at_least(1);
+  arguments.option("threads", threads, "0: all cores").at_least(0);
+  arguments.example("search runs/mulan \"a slow sad organ\" --in embeddings");
+  arguments.example("search runs/mulan --like song.wav --in embeddings --top 3");
+  if (!arguments.parse(args)) return 0;
+  if (in.empty()) throw UsageError("--in is missing: a folder that `melete embed` wrote");
+  if (text.empty() == like.empty()) throw UsageError("expected words to look for, or --like FILE");
+  set_threads(static_cast<int>(threads));
+
+  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run);
+  const musiclm::Embeddings all = musiclm::read_embeddings(in);
+  require(all.identity == mulan.embedding->identity(),
+          "[search] {} was made by another model than {}; embed anew with this one", in, mulan.path);
+  const at::Tensor query = (like.empty() ? mulan.embedding->embed_text({text})
+                                         : musiclm::embed_files(*mulan.embedding, {like}))[0];
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<musiclm::Match> found = musiclm::nearest(all.vectors, query, top);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  TextTable table({"", "score", "what", "text"});
+  for (size_t i = 0; i < found.size(); ++i) {
+    const musiclm::EmbeddedItem& item = all.items[static_cast<size_t>(found[i].row)];
+    table.row({std::to_string(i + 1), fmt::format("{:+.3f}", found[i].score), item.path, item.text});
+  }
+  fmt::print("{}\n{} rows in {}\n", table.text(), all.items.size(), human_seconds(seconds));
+  return 0;
+}
+
+}  // namespace melete
