@@ -145,6 +145,7 @@ RunResult Trainer::run(const std::atomic<bool>& stop) {
       try {
         write_samples();
       } catch (const Error& error) {  // a full disk must not end a run that can still learn
+        if (!group_->main()) throw;   // this rank waited in vain
         reporter_->warning(fmt::format("no samples at step {}: {}", step_, error.what()));
       }
     }
