@@ -46,7 +46,7 @@ void best_path(const float* scores, int64_t stride, int64_t frames, int64_t coun
 void describe(Schema& s, AlignerConfig& c) {
   s.option("phonemes", c.phonemes, "that there are; 0: their embeddings are given").at_least(0);
   s.option("phoneme_dim", c.phoneme_dim, "of their embeddings").at_least(1);
-  s.option("frame_dim", c.frame_dim, "values of a frame").at_least(1);
+  s.option("frame_dim", c.frame_dim, "values of a frame; 0: as many as the frames have").at_least(0);
   s.option("attention_dim", c.attention_dim, "of the space in which they meet").at_least(1);
   s.option("temperature", c.temperature, "of a squared distance in it").at_least(0);
   s.option("blank", c.blank, "score of no phoneme in the forward-sum loss");

@@ -34,7 +34,7 @@ DurationConfig::DurationConfig() {
 }
 
 void describe(Schema& s, DurationConfig& c) {
-  s.option("phonemes", c.phonemes, "that there are").at_least(1);
+  s.option("phonemes", c.phonemes, "that there are; 0: those of the timings").at_least(0);
   s.option("phoneme_dim", c.phoneme_dim, "of their embeddings").at_least(1);
   s.option("condition_dim", c.condition_dim, "values that are known beside a phoneme").at_least(1);
   s.option("project_condition", c.project_condition, "to the transformer's dim");
