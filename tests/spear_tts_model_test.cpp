@@ -109,6 +109,45 @@ TEST(SpearTts, CacheChangesNothing) {
   }
 }
 
+// Single positions by packed weights, against the operators: with guidance, beams and fewer key heads.
+TEST(SpearTts, PackedStepsChangeNothing) {
+  for (const int64_t key_heads : {int64_t{0}, int64_t{1}})
+    for (const double guidance : {1.0, 1.7}) {
+      torch::manual_seed(5);
+      TextToSemanticConfig config;
+      config.speech.tokens = 24;
+      config.text.tokens = 20;
+      config.dim = 40;
+      config.encoder_layers = config.decoder_layers = 2;
+      config.heads = 2;
+      config.head_dim = 20;
+      config.decoder_key_heads = key_heads;
+      config.condition_drop = 0.1;
+      TextToSemantic model(config);
+      model->eval();
+      const Source source = text_source({9, 4});
+      DecoderOptions options;
+      options.longest = 12;
+      options.rows_per_source = 2;
+      options.guidance = guidance;
+      Decoder packed(*model, source, options);
+      options.by_operators = true;
+      Decoder plain(*model, source, options);
+      at::Tensor ids;
+      for (int64_t i = 0; i < 10; ++i) {
+        const at::Tensor expected = plain.next(ids), found = packed.next(ids);
+        EXPECT_LT(largest_difference(expected, found), 2e-5) << i;
+        ids = expected.argmax(-1);
+        if (i == 4)
+          for (Decoder* each : {&packed, &plain}) each->branch(at::tensor({1, 1, 2, 2}, at::kLong));
+        if (i == 7) {
+          for (Decoder* each : {&packed, &plain}) each->keep_sources(at::tensor({1}, at::kLong));
+          ids = ids.narrow(0, 2, 2);
+        }
+      }
+    }
+}
+
 TEST(SpearTts, PositionsOfRowsMayDiffer) {
   const at::NoGradGuard no_grad;
   auto model = small_model();
@@ -278,7 +317,7 @@ TEST(SpearTts, JudgedDraftsHaveTheRealDistribution) {
   const at::Tensor real = p.expand({rows, 3, classes}), quick = q.expand({rows, 2, classes});
   const at::Tensor drafts = at::stack({q[0].multinomial(rows, true), q[1].multinomial(rows, true)}, 1);
   SeededDraws draws(9);
-  const Verdict verdict = judge_samples(real, quick, drafts, draws);
+  const DraftVerdict verdict = judge_samples(real, quick, drafts, draws);
   const at::Tensor none = verdict.accepted.eq(0), some = verdict.accepted.ge(1);
   const at::Tensor first = at::where(none, verdict.next, drafts.select(1, 0));
   const at::Tensor second = at::where(verdict.accepted.eq(1), verdict.next, drafts.select(1, 1));

@@ -326,4 +326,18 @@ std::string Arguments::help_text(int width) const {
   return out;
 }
 
+std::vector<std::string> without_flags(const std::vector<std::string>& args,
+                                       const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto alone = [&](const std::string& name) { return args[i] == "--" + name; };
+    const auto joined = [&](const std::string& name) { return args[i].starts_with("--" + name + "="); };
+    if (std::any_of(names.begin(), names.end(), alone))
+      ++i;
+    else if (std::none_of(names.begin(), names.end(), joined))
+      words.push_back(args[i]);
+  }
+  return words;
+}
+
 }  // namespace melete

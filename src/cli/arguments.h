@@ -88,4 +88,8 @@ class Arguments {
   std::vector<std::string> given_;
 };
 
+// The words without some flags and their values: for a program that starts itself again.
+std::vector<std::string> without_flags(const std::vector<std::string>& args,
+                                       const std::vector<std::string>& names);
+
 }  // namespace melete

@@ -22,16 +22,11 @@ namespace melete {
 namespace {
 
 // Seconds of a step in `processes` processes of `threads` threads each: the program starts itself again.
-double time_processes(int64_t processes, int64_t threads, std::vector<std::string> args) {
+double time_processes(int64_t processes, int64_t threads, const std::vector<std::string>& args) {
   LaunchOptions options;
   options.processes = processes;
-  options.words = {"bench"};
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--procs" || args[i] == "--threads")
-      ++i;
-    else if (!args[i].starts_with("--procs=") && !args[i].starts_with("--threads="))
-      options.words.push_back(args[i]);
-  }
+  options.words = without_flags(args, {"procs", "threads"});
+  options.words.insert(options.words.begin(), "bench");
   options.words.insert(options.words.end(), {"--threads", std::to_string(threads), "--as-rank"});
   double seconds = 0;
   options.on_line = [&seconds](int64_t rank, const std::string& line) {

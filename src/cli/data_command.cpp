@@ -1,12 +1,16 @@
 #include "cli/data_command.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
 
 #include "cli/align_command.h"
 #include "cli/arguments.h"
+#include "cli/pairs_command.h"
 #include "cli/terminal.h"
+#include "cli/text_tokenizer_command.h"
 #include "cli/tokenize_command.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
@@ -129,6 +133,7 @@ int stats_command(const std::vector<std::string>& args) {
 int synth_command(const std::vector<std::string>& args) {
   std::string kind = "music";
   SynthOptions options;
+  SpeechStyle speech;
   int64_t seed = 0, rate_hz = options.rate_hz, side_pixels = 64;
   Arguments arguments("data synth",
                       "makes recordings or pictures with text to train on: the same words, the same bytes");
@@ -143,6 +148,10 @@ int synth_command(const std::vector<std::string>& args) {
       .at_most(600)
       .unit("s");
   arguments.option("format", options.format, "file format of recordings").one_of({"flac", "wav"});
+  arguments.option("voices", speech.voices, "speech: so many, at about one speed; 0: all there are, at any")
+      .at_least(0)
+      .at_most(13);
+  arguments.option("short-sentences", speech.short_sentences, "speech: 40 words, four to six at a time");
   arguments.option("size", side_pixels, "sides of pictures").at_least(8).at_most(4096).unit("pixels");
   arguments.option("voice", options.voice, "speech: who says everything, for example en-us+f3; else many");
   arguments.option("timings", options.timings, "speech: file for the times of its phonemes (.jsonl)");
@@ -167,7 +176,7 @@ int synth_command(const std::vector<std::string>& args) {
   if (kind == "music") {
     synth_music(options, progress.callback());
   } else {
-    synth_speech(options, progress.callback());
+    synth_speech(options, progress.callback(), speech);
   }
   progress.finish();
   fmt::print("{} recordings of {} with text in {}\n", options.count, kind, options.folder);
@@ -187,30 +196,30 @@ constexpr DataCommand kCommands[] = {
     {"synth", "make music or speech to train on", synth_command},
     {"tokenize", "make tokens once, for semantic, coarse and fine models", tokenize_command},
     {"align", "find when each phoneme is said", align_command},
+    {"text-tokenizer", "fit pieces of words to the texts of recordings", text_tokenizer_command},
+    {"back-translate", "read untranscribed speech as text: pairs for SPEAR-TTS", back_translate_command},
+    {"pairs", "spear-tts-pytorch's generated pairs to a folder of tokens, or back", pairs_command},
 };
 
 std::string data_help() {
   std::string out =
       "melete data: recordings to train on\n\nusage: melete data <command> [words] [options]\n\n";
-  for (const DataCommand& command : kCommands) out += fmt::format("  {:<10}{}\n", command.name, command.help);
+  for (const DataCommand& command : kCommands) out += fmt::format("  {:<16}{}\n", command.name, command.help);
   return out + "\n`melete data <command> --help` shows what each one takes.\n";
 }
 
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
-  if (args.empty())
-    throw UsageError(
-        "expected one of: data index, data check, data stats, data synth, data tokenize, data align");
+  std::vector<std::string> names;
+  for (const DataCommand& command : kCommands) names.push_back(command.name);
+  if (args.empty()) throw UsageError(fmt::format("expected one of: data {}", fmt::join(names, ", data ")));
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     fmt::print("{}", data_help());
     return 0;
   }
-  std::vector<std::string> names;
-  for (const DataCommand& command : kCommands) {
+  for (const DataCommand& command : kCommands)
     if (args[0] == command.name) return command.run({args.begin() + 1, args.end()});
-    names.push_back(command.name);
-  }
   throw UsageError(fmt::format("unknown command 'data {}'; did you mean 'data {}'?", args[0].substr(0, 80),
                                nearest_word(args[0], names)));
 }

@@ -38,23 +38,11 @@ void ask_to_stop(int signal) {
   std::signal(signal, SIG_DFL);
 }
 
-// The words for one of the processes that --procs starts: all but --procs itself.
-std::vector<std::string> words_of_rank(const std::vector<std::string>& args) {
-  std::vector<std::string> words{"train"};
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--procs") {
-      ++i;
-      continue;
-    }
-    if (!args[i].starts_with("--procs=")) words.push_back(args[i]);
-  }
-  return words;
-}
-
 int launch_ranks(int64_t processes, const std::vector<std::string>& args, const DistConfig& config) {
   LaunchOptions options;
   options.processes = processes;
-  options.words = words_of_rank(args);
+  options.words = without_flags(args, {"procs"});
+  options.words.insert(options.words.begin(), "train");
   options.grace_seconds = std::min(config.timeout_seconds, 30.0) + 4 * config.heartbeat_seconds + 2;
   options.on_line = [](int64_t rank, const std::string& line) {
     fmt::print(stderr, "[rank {}] {}\n", rank, line);

@@ -29,6 +29,7 @@ Beams::Beams(int64_t items, const BeamConfig& config, int64_t end, const at::Ten
   lengths_ = at::zeros({items, config.beams}, of(at::kLong));
   ended_ = at::zeros({items, config.beams}, of(at::kBool));
   tokens_ = at::empty({items, config.beams, 0}, of(at::kLong));
+  going_ = at::arange(items, of(at::kLong));
 }
 
 Beams::Step Beams::advance(const at::Tensor& log_probabilities) {
@@ -66,7 +67,14 @@ Beams::Step Beams::advance(const at::Tensor& log_probabilities) {
 void Beams::look_for_ends() {
   // Log probabilities only fall, so without a favour for length an ended best stays the best.
   const bool best_decides = !config_.score_past_end && config_.length_exponent == 0;
-  done_ = (best_decides ? ended_.select(1, 0) : ended_).all().item<bool>();
+  const at::Tensor over = best_decides ? ended_.select(1, 0) : ended_.all(1);
+  going_ = over.logical_not().nonzero().squeeze(1);
+}
+
+void Beams::keep(const at::Tensor& items) {
+  items_ = items.size(0);
+  for (at::Tensor* each : {&scores_, &lengths_, &ended_, &tokens_}) *each = each->index_select(0, items);
+  look_for_ends();
 }
 
 at::Tensor Beams::best_tokens() const {

@@ -31,7 +31,9 @@ class Beams {
   // log_probabilities [rows, classes] of what may follow each row
   Step advance(const at::Tensor& log_probabilities);
 
-  bool done() const { return done_; }  // nothing that may follow can change the best of any item
+  bool done() const { return going_.numel() == 0; }   // nothing that may follow can change an item's best
+  const at::Tensor& going() const { return going_; }  // int64, increasing: items for which it still can
+  void keep(const at::Tensor& items);                 // only these go on: int64, increasing
   int64_t length() const { return tokens_.size(2); }
   at::Tensor best_tokens() const;  // int64 [items, length]; after an end anything
   at::Tensor best_score() const;   // float32 [items]: log probability of the tokens up to the end
@@ -41,11 +43,11 @@ class Beams {
 
   BeamConfig config_;
   int64_t items_, end_;
-  bool done_ = false;
   at::Tensor scores_;   // float32 [items, beams], the best first; -inf: not yet a beam
   at::Tensor lengths_;  // int64 [items, beams]: tokens up to the end
   at::Tensor ended_;    // bool [items, beams]
   at::Tensor tokens_;   // int64 [items, beams, length]
+  at::Tensor going_;
 };
 
 }  // namespace melete

@@ -29,8 +29,8 @@ at::Tensor at_place(const at::Tensor& values, const at::Tensor& place) {
 
 }  // namespace
 
-Verdict judge_samples(const at::Tensor& real, const at::Tensor& quick, const at::Tensor& drafts, Draws& draws,
-                      double lenience) {
+DraftVerdict judge_samples(const at::Tensor& real, const at::Tensor& quick, const at::Tensor& drafts,
+                           Draws& draws, double lenience) {
   const int64_t rows = drafts.size(0), n = drafts.size(1);
   require(real.size(1) == n + 1 && quick.size(1) == n,
           "[speculation] {} drafts need {} real and {} quick distributions, got {} and {}", n, n + 1, n,
@@ -39,7 +39,7 @@ Verdict judge_samples(const at::Tensor& real, const at::Tensor& quick, const at:
   const at::Tensor p = real.narrow(1, 0, n).gather(2, index).squeeze(2);
   const at::Tensor q = quick.gather(2, index).squeeze(2) * lenience;
   const at::Tensor uniform = draws.uniform("accept", {rows, n}).to(p.device());
-  Verdict verdict;
+  DraftVerdict verdict;
   verdict.accepted = leading((uniform * q).lt(p));
   // A refused draft is replaced from what the quick model underrated.
   const at::Tensor place = verdict.accepted.clamp_max(n - 1);
@@ -52,12 +52,12 @@ Verdict judge_samples(const at::Tensor& real, const at::Tensor& quick, const at:
   return verdict;
 }
 
-Verdict judge_greedy(const at::Tensor& logits, const at::Tensor& drafts) {
+DraftVerdict judge_greedy(const at::Tensor& logits, const at::Tensor& drafts) {
   const int64_t n = drafts.size(1);
   require(logits.size(1) == n + 1, "[speculation] {} drafts need {} distributions, got {}", n, n + 1,
           logits.size(1));
   const at::Tensor likeliest = logits.argmax(-1);  // [rows, n + 1]
-  Verdict verdict;
+  DraftVerdict verdict;
   verdict.accepted = leading(likeliest.narrow(1, 0, n).eq(drafts));
   verdict.next = likeliest.gather(1, verdict.accepted.unsqueeze(1)).squeeze(1);
   return verdict;

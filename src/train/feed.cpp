@@ -7,8 +7,10 @@
 #include "core/base/error.h"
 #include "core/base/human.h"
 #include "core/base/random.h"
+#include "data/mixed_dataset.h"
 #include "dist/group.h"
 #include "run/reporter.h"
+#include "train/mixed_feed.h"
 
 namespace melete {
 
@@ -70,6 +72,17 @@ Collection tokens(std::vector<Item> items, const TokenColumns& columns, double s
   for (const Item& item : items) result.names.push_back(item.words.at("path"));
   result.description = fmt::format("tokens of {} recordings", items.size());
   result.items = std::make_shared<TokenDataset>(std::move(items), columns, segment_seconds);
+  return result;
+}
+
+// Both, of which `other` has a share of the items.
+Collection mixed(const Collection& own, const Collection& other, double other_share) {
+  const auto both = std::make_shared<MixedDataset>(
+      std::vector<MixedPart>{{own.items, 1 - other_share}, {other.items, other_share}});
+  Collection result{both, own.names, ""};
+  result.names.insert(result.names.end(), other.names.begin(), other.names.end());
+  result.description = fmt::format("{}, and {} with {:g} % of the items", own.description, other.description,
+                                   100 * other_share);
   return result;
 }
 
@@ -135,6 +148,11 @@ Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request,
 
 Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request,
                  const FeedOptions& options) {
+  return open_tokens(recipe, check, request, options, {});
+}
+
+Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, const OpenRequest& request,
+                 const FeedOptions& options, const AlsoTokens& also) {
   const TokenColumns columns = read_token_columns(recipe.data_from);
   check(columns, recipe.data_from);
   const auto read = [&](const std::string& from) {
@@ -146,24 +164,30 @@ Feed open_tokens(const RecordingsRecipe& recipe, const CheckColumns& check, cons
       });
     return items;
   };
+  // Another folder must hold what the first one does.
+  const auto read_other = [&](const std::string& folder, const char* setting) {
+    require(is_token_folder(folder), "[{}] expected a folder of tokens like data_from, got {}", setting,
+            folder);
+    const TokenColumns other = read_token_columns(folder);
+    check(other, folder);
+    for (const TokenColumn& column : columns.list)
+      require(other.require_column(column.name, folder).identity == column.identity,
+              "[{}] the {} tokens of {} were made by another model than those of {}", setting, column.name,
+              folder, recipe.data_from);
+    return read(folder);
+  };
   TokenSplit parts;
-  if (recipe.valid_from.empty()) {
+  if (recipe.valid_from.empty())
     parts = split_tokens(read(recipe.data_from), recipe.data.valid_fraction,
                          static_cast<uint64_t>(recipe.data.split_seed));
-  } else {
-    require(is_token_folder(recipe.valid_from),
-            "[valid_from] expected a folder of tokens like data_from, got {}", recipe.valid_from);
-    const TokenColumns valid = read_token_columns(recipe.valid_from);
-    check(valid, recipe.valid_from);
-    for (const TokenColumn& column : columns.list)
-      require(valid.require_column(column.name, recipe.valid_from).identity == column.identity,
-              "[valid_from] the {} tokens of {} were made by another model than those of {}", column.name,
-              recipe.valid_from, recipe.data_from);
-    parts = {read(recipe.data_from), read(recipe.valid_from)};
-  }
+  else
+    parts = {read(recipe.data_from), read_other(recipe.valid_from, "valid_from")};
   const double seconds = token_segment_seconds(recipe.data, columns, recipe.data_from);
-  return make_feed(recipe, recipe.data, tokens(std::move(parts.train), columns, seconds),
-                   tokens(std::move(parts.valid), columns, seconds), request);
+  Collection training = tokens(std::move(parts.train), columns, seconds);
+  if (!also.folder.empty() && also.share > 0)
+    training = mixed(training, tokens(read_other(also.folder, "data"), columns, seconds), also.share);
+  return make_feed(recipe, recipe.data, std::move(training), tokens(std::move(parts.valid), columns, seconds),
+                   request);
 }
 
 Feed mapped(Feed feed, const MappedBatches::Map& map) {

@@ -48,6 +48,18 @@ class Grammar {
  public:
   explicit Grammar(Rng& rng) : rng_(rng) {}
 
+  // The first ten words of each kind, in one pattern, as they are said: no capitals and marks.
+  std::string short_sentence() {
+    constexpr size_t kWords = 10;
+    const auto noun = [&](const auto& nouns) {
+      const bool plain = rng_.uniform() < 0.5;
+      const std::string adjective = plain ? "" : std::string(among(kAdjectives, kWords)) + " ";
+      return fmt::format("the {}{}", adjective, among(nouns, kWords));
+    };
+    const std::string person = noun(kPeople), verb(among(kPastVerbs, kWords));
+    return fmt::format("{} {} {}", person, verb, noun(kThings));
+  }
+
   std::string sentence() {
     static constexpr std::string_view kPatterns[] = {
         "<person> <verb> <thing> <place>.",
@@ -77,7 +89,11 @@ class Grammar {
  private:
   template <size_t N>
   std::string_view one(const std::string_view (&words)[N]) {
-    return words[static_cast<size_t>(rng_.integer(0, static_cast<int64_t>(N)))];
+    return among(words, N);
+  }
+  template <size_t N>
+  std::string_view among(const std::string_view (&words)[N], size_t first) {
+    return words[static_cast<size_t>(rng_.integer(0, static_cast<int64_t>(std::min(N, first))))];
   }
 
   std::string word(std::string_view kind) {
@@ -119,7 +135,7 @@ std::vector<float> recorded(const EspeakSpeech& speech, const Utterance& utteran
 
 }  // namespace
 
-Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
+Utterance make_utterance(uint64_t seed, int64_t index, double seconds, const SpeechStyle& style) {
   static constexpr std::string_view kAccents[] = {"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-029"};
   static constexpr std::string_view kSpeakers[] = {"m1", "m2", "m3", "m4", "m5", "m6", "m7",
                                                    "m8", "f1", "f2", "f3", "f4", "f5"};
@@ -128,15 +144,25 @@ Utterance make_utterance(uint64_t seed, int64_t index, double seconds) {
     return list[static_cast<size_t>(rng.integer(0, static_cast<int64_t>(std::size(list))))];
   };
   Utterance utterance;
-  utterance.voice.name = std::string(pick(kAccents));
-  utterance.voice.name += fmt::format("+{}", pick(kSpeakers));
-  utterance.voice.words_per_minute = static_cast<int>(rng.integer(120, 221));
-  utterance.voice.pitch = static_cast<int>(rng.integer(20, 81));
+  if (style.voices > 0) {
+    const auto count = static_cast<int64_t>(std::size(kSpeakers));
+    const int64_t speaker = rng.integer(0, std::min(style.voices, count));
+    // Men and women by turns: the list has the men first.
+    const int64_t place = speaker % 2 == 0 || speaker / 2 >= 5 ? speaker / 2 : 8 + speaker / 2;
+    utterance.voice.name = fmt::format("{}+{}", kAccents[0], kSpeakers[static_cast<size_t>(place)]);
+    utterance.voice.words_per_minute = static_cast<int>(rng.integer(190, 216));
+    utterance.voice.pitch = 30 + static_cast<int>(7 * speaker % 40);
+  } else {
+    utterance.voice.name = std::string(pick(kAccents));
+    utterance.voice.name += fmt::format("+{}", pick(kSpeakers));
+    utterance.voice.words_per_minute = static_cast<int>(rng.integer(120, 221));
+    utterance.voice.pitch = static_cast<int>(rng.integer(20, 81));
+  }
   Grammar grammar(rng);
-  utterance.text = grammar.sentence();
+  const auto sentence = [&] { return style.short_sentences ? grammar.short_sentence() : grammar.sentence(); };
+  utterance.text = sentence();
   const double words_wanted = seconds * utterance.voice.words_per_minute / 60.0;
-  while (static_cast<double>(words_in(utterance.text)) + 4 < words_wanted)
-    utterance.text += " " + grammar.sentence();
+  while (static_cast<double>(words_in(utterance.text)) + 4 < words_wanted) utterance.text += " " + sentence();
   return utterance;
 }
 
@@ -157,12 +183,12 @@ SpokenUtterance speak_timed(const Utterance& utterance, int rate_hz) {
   return spoken;
 }
 
-void synth_speech(const SynthOptions& options, const ProgressCallback& progress) {
+void synth_speech(const SynthOptions& options, const ProgressCallback& progress, const SpeechStyle& style) {
   const bool timed = !options.timings.empty();
   std::map<int64_t, SpokenTiming> timings;
   std::mutex mutex;
   write_synth_files(options, "speech", progress, [&](int64_t index) {
-    Utterance utterance = make_utterance(options.seed, index, options.seconds);
+    Utterance utterance = make_utterance(options.seed, index, options.seconds, style);
     if (!options.voice.empty()) utterance.voice = {options.voice, utterance.voice.words_per_minute, 50};
     if (!timed) return SynthFile{speak(utterance, options.rate_hz), utterance.text};
     SpokenUtterance spoken = speak_timed(utterance, options.rate_hz);

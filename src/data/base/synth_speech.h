@@ -16,9 +16,15 @@ struct Utterance {
   EspeakVoice voice;
 };
 
+// Who speaks, and what about.
+struct SpeechStyle {
+  int64_t voices = 0;  // so many, each with its own pitch, at about one speed; 0: all there are, at any
+  bool short_sentences = false;  // "the old sailor found the river": 40 words, four to six at a time
+};
+
 // What is said and how, as a function of (seed, index); `seconds` asks for about that much speech (0: one
 // sentence).
-Utterance make_utterance(uint64_t seed, int64_t index, double seconds = 0);
+Utterance make_utterance(uint64_t seed, int64_t index, double seconds = 0, const SpeechStyle& style = {});
 
 // Mono samples; an Error naming the package when espeak-ng is not installed.
 std::vector<float> speak(const Utterance& utterance, int rate_hz = 24000);
@@ -31,6 +37,7 @@ struct SpokenUtterance {
 SpokenUtterance speak_timed(const Utterance& utterance, int rate_hz = 24000);
 
 // Writes speech_000000.flac and speech_000000.txt, and so on; and options.timings, where it is named.
-void synth_speech(const SynthOptions& options, const ProgressCallback& progress = {});
+void synth_speech(const SynthOptions& options, const ProgressCallback& progress = {},
+                  const SpeechStyle& style = {});
 
 }  // namespace melete

@@ -8,9 +8,10 @@ namespace melete::spear_tts {
 
 struct BeamSearchConfig {
   BeamConfig beam;
-  double temperature = 1;  // of the log probabilities that are added up
-  double guidance = 1;     // see SamplingConfig
-  int64_t longest = 2048;  // tokens, the end included
+  double temperature = 1;          // of the log probabilities that are added up
+  double guidance = 1;             // see SamplingConfig
+  int64_t longest = 2048;          // tokens, the end included
+  std::string precision = "fp32";  // see GenerateConfig
 };
 void describe(Schema& schema, BeamSearchConfig& config);
 

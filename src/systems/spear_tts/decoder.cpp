@@ -19,6 +19,9 @@ Decoder::Decoder(TextToSemanticImpl& model, const Source& source, const DecoderO
   const at::NoGradGuard no_grad;
   cache_ = model.decoder->make_cache(model.encode(source), options.longest + options.ahead, rows_per_source_,
                                      guided_);
+  if (options.by_operators || !DecoderStep::fits(*model.decoder, cache_.rows())) return;
+  step_.emplace(*model.decoder, options.storage);
+  head_.emplace(vocabulary_.embedding->weight.detach(), at::Tensor(), options.storage);
 }
 
 at::Tensor Decoder::embed(const at::Tensor& ids) {
@@ -30,6 +33,8 @@ at::Tensor Decoder::embed(const at::Tensor& ids) {
 at::Tensor Decoder::run(const at::Tensor& streams, const std::vector<int64_t>& first, LayerRange layers) {
   std::vector<int64_t> positions = first;
   if (guided_) positions.insert(positions.end(), first.begin(), first.end());
+  if (step_ && streams.size(1) == 1)
+    return step_->forward(streams.squeeze(1), positions, layers, cache_).unsqueeze(1);
   return model_.decoder->run(streams, positions, layers, cache_);
 }
 
@@ -41,7 +46,9 @@ at::Tensor Decoder::guide(const at::Tensor& all) const {
 
 at::Tensor Decoder::logits(const at::Tensor& streams) {
   const at::NoGradGuard no_grad;
-  return guide(vocabulary_.logits(model_.decoder->norm(streams)));
+  const at::Tensor normed = model_.decoder->norm(streams);
+  if (head_ && normed.size(1) == 1) return guide((*head_)(normed.squeeze(1)).unsqueeze(1));
+  return guide(vocabulary_.logits(normed));
 }
 
 at::Tensor Decoder::early_logits(const at::Tensor& streams) {

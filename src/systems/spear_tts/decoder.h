@@ -1,18 +1,23 @@
 // The decoder during generation: what was read, a cache of what was written, and guidance.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "generate/logit_head.h"
+#include "systems/spear_tts/decoder_step.h"
 #include "systems/spear_tts/text_to_semantic.h"
 
 namespace melete::spear_tts {
 
 struct DecoderOptions {
   Modality target = Modality::speech;
-  int64_t longest = 2048;       // tokens that a row may get
-  int64_t ahead = 0;            // positions beyond those, for drafts
-  int64_t rows_per_source = 1;  // beams
-  double guidance = 1;          // see SamplingConfig
+  int64_t longest = 2048;                          // tokens that a row may get
+  int64_t ahead = 0;                               // positions beyond those, for drafts
+  int64_t rows_per_source = 1;                     // beams
+  double guidance = 1;                             // see SamplingConfig
+  WeightStorage storage = WeightStorage::float32;  // of the weights that single positions read
+  bool by_operators = false;                       // single positions, too: for comparison
 };
 
 // Runs without gradients, in eval mode. Rows that continue one source stand one after the other.
@@ -53,6 +58,9 @@ class Decoder {
   bool guided_;
   int64_t rows_, rows_per_source_, position_ = 0;
   Cache cache_;
+  // Packed on the CPU, for single positions of few rows.
+  std::optional<DecoderStep> step_;
+  std::optional<LogitHead> head_;
 };
 
 }  // namespace melete::spear_tts

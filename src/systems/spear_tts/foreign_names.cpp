@@ -86,27 +86,28 @@ bool is_rotation(const std::string& theirs) {
 }
 
 // Ours come part by part; in theirs a learned key precedes all else of its layer's cross attention, and a
-// rotation all else of its transformer.
+// rotation all else of its layer (as a parameter, which is listed once: of its transformer).
+auto their_place(const std::string& name) {
+  static const std::vector<std::string> parts = {"semantic_token_emb.", "token_emb.speech.",
+                                                 "token_emb.text.",     "start_token.speech",
+                                                 "start_token.text",    "to_logits.speech.",
+                                                 "to_logits.text.",     "source_transformer.",
+                                                 "target_transformer.", "to_early_exit_semantic_logits."};
+  const auto part = std::find_if(parts.begin(), parts.end(),
+                                 [&](const std::string& prefix) { return name.starts_with(prefix); });
+  static const std::regex numbers(R"(^\w+\.layers\.(\d+)\.(\d+)\.)");
+  std::smatch match;
+  const bool in_layer = std::regex_search(name, match, numbers);
+  const int64_t layer = in_layer ? std::stoll(match.str(1)) : INT64_MAX;
+  const int64_t within = in_layer ? std::stoll(match.str(2)) : 0;
+  const bool first = is_rotation(name) || name.ends_with("null_kv");
+  return std::tuple(part - parts.begin(), layer, within, !first);
+}
+
 std::vector<ForeignTensor> in_their_order(TextToSemanticImpl& model) {
   std::vector<ForeignTensor> tensors = foreign_tensors(model);
-  const auto part = [](const std::string& name) {
-    static const std::vector<std::string> order = {"semantic_token_emb.", "token_emb.",
-                                                   "start_token.",        "source_transformer.",
-                                                   "target_transformer.", "to_early_exit_semantic_logits."};
-    return std::find_if(order.begin(), order.end(),
-                        [&](const std::string& prefix) { return name.starts_with(prefix); }) -
-           order.begin();
-  };
-  const auto layer = [](const std::string& name) {  // within its transformer: 0.0, 0.1, 0.2, 1.0, ...
-    static const std::regex place(R"(^\w+\.layers\.(\d+)\.(\d+)\.)");
-    std::smatch match;
-    if (!std::regex_search(name, match, place)) return std::pair(INT64_MAX, int64_t{0});
-    return std::pair<int64_t, int64_t>(std::stoll(match.str(1)), std::stoll(match.str(2)));
-  };
-  const auto first = [](const std::string& name) { return is_rotation(name) || name.ends_with("null_kv"); };
-  std::stable_sort(tensors.begin(), tensors.end(), [&](const ForeignTensor& a, const ForeignTensor& b) {
-    const std::string &x = a.theirs.front(), &y = b.theirs.front();
-    return std::tuple(part(x), layer(x), !first(x)) < std::tuple(part(y), layer(y), !first(y));
+  std::stable_sort(tensors.begin(), tensors.end(), [](const ForeignTensor& a, const ForeignTensor& b) {
+    return their_place(a.theirs.front()) < their_place(b.theirs.front());
   });
   return tensors;
 }
@@ -218,6 +219,15 @@ void load_state_dict(TextToSemanticImpl& model, const TensorMap& state) {
   for (const auto& [name, tensor] : state)
     require(used.count(name) > 0 || name.starts_with("wav2vec."),
             "[spear-tts-pytorch] `{}` has no place in this model", name);
+}
+
+std::vector<std::pair<std::string, ForeignTensor>> state_entries(TextToSemanticImpl& model) {
+  std::vector<std::pair<std::string, ForeignTensor>> entries;
+  for (const ForeignTensor& own : foreign_tensors(model))
+    for (const std::string& name : own.theirs) entries.emplace_back(name, own);
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return their_place(a.first) < their_place(b.first); });
+  return entries;
 }
 
 TensorMap state_dict(TextToSemanticImpl& model) {

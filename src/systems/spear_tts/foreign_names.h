@@ -35,6 +35,8 @@ std::vector<ForeignTensor> foreign_tensors(TextToSemanticImpl& model);
 // tokenizer that the file holds (wav2vec.) is left out.
 void load_state_dict(TextToSemanticImpl& model, const TensorMap& state_dict);
 TensorMap state_dict(TextToSemanticImpl& model);
+// The same in the order of their modules: a name, and the tensor that stands there.
+std::vector<std::pair<std::string, ForeignTensor>> state_entries(TextToSemanticImpl& model);
 
 // The parameters in the order in which their optimisers count them (by their first name). Their rotation is a
 // parameter: frozen at first, but unfrozen with everything else by the two trainers that then freeze parts.

@@ -12,6 +12,8 @@ GenerateConfig::GenerateConfig() {
 void describe(Schema& s, GenerateConfig& c) {
   describe(s, c.sampling);
   s.option("longest", c.longest, "most tokens to write, the end included").at_least(1).unit("tokens");
+  s.option("precision", c.precision, "of the weights; bf16 and int8: faster, a little less exact")
+      .one_of(weight_precisions());
   s.option("as_upstream", c.as_upstream, "filters and pads as spear-tts-pytorch does");
 }
 
@@ -76,7 +78,8 @@ Generated generate(TextToSemantic& model, const Source& source, Modality target,
   const int64_t batch = source.ids.size(0);
   const VocabularyImpl& vocabulary = model->vocabulary(target);
   const int64_t end = vocabulary.end_id(), padding = vocabulary.config().padding;
-  Decoder decoder(*model, source, {target, config.longest, 0, 1, config.sampling.guidance});
+  Decoder decoder(*model, source,
+                  {target, config.longest, 0, 1, config.sampling.guidance, weight_storage(config.precision)});
   SelectedRows own_draws(draws, batch);
 
   at::Tensor alive = at::arange(batch, source.ids.options());  // the row of each that is being written

@@ -12,6 +12,7 @@ struct GenerateConfig {
   // As spear-tts-pytorch does it: top_p is taken before the temperature; and where a row has not ended at the
   // longest, all rows keep what was drawn after their ends.
   bool as_upstream = false;
+  std::string precision = "fp32";  // of the weights that single positions read: fp32, bf16, int8
 
   GenerateConfig();
 };

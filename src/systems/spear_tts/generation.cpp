@@ -2,17 +2,21 @@
 // stages.
 #include <fmt/ranges.h>
 
+#include <cmath>
+#include <fstream>
+
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/base/human.h"
+#include "data/base/passages.h"
+#include "data/base/spoken_english.h"
 #include "io/audio_tensor.h"
 #include "io/base/atomic_file.h"
 #include "roles/open.h"
 #include "systems/audiolm/load.h"
-#include "systems/spear_tts/beam_search.h"
-#include "systems/spear_tts/generate.h"
 #include "systems/spear_tts/load.h"
-#include "systems/spear_tts/speculative.h"
 #include "systems/spear_tts/system.h"
+#include "systems/spear_tts/text_to_tokens.h"
 
 namespace melete {
 
@@ -20,39 +24,33 @@ namespace {
 
 using namespace spear_tts;
 
-// At the ends of sentences; each piece keeps its mark.
-std::vector<std::string> sentences(const std::string& text) {
-  std::vector<std::string> result;
-  std::string piece;
-  for (size_t i = 0; i < text.size(); ++i) {
-    piece += text[i];
-    const bool ends =
-        (text[i] == '.' || text[i] == '!' || text[i] == '?') && (i + 1 == text.size() || text[i + 1] == ' ');
-    if (!ends) continue;
-    result.push_back(piece);
-    piece.clear();
-    while (i + 1 < text.size() && text[i + 1] == ' ') ++i;
-  }
-  if (piece.find_first_not_of(' ') != std::string::npos) result.push_back(piece);
-  return result;
+std::string read_text_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  require(file.good(), "[text_file] cannot read {}", path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class SpearGeneration final : public Generation {
  public:
   void describe(Schema& s) override {
     s.option("from", from_, "run or checkpoint of spear-text-to-semantic");
-    s.option("text", text_, "what to say");
+    s.option("text", text_, "what to say, in UTF-8");
+    s.option("text_file", text_file_, "file with what to say; an empty line is a longer pause");
+    s.option("normalise", normalise_, "write out numbers, dates and abbreviations, which takes English");
+    s.option("longest_passage", longest_passage_, "longer sentences are said in parts")
+        .at_least(10)
+        .unit("characters");
     s.option("coarse", coarse_, "run of AudioLM's coarse stage: makes sound of the tokens");
     s.option("fine", fine_, "run of its fine stage; without one, sound is coarse");
     s.option("codec", codec_, "codec; default: the one the coarse stage was trained with");
     s.option("voice", voice_, "recording whose voice is to speak, at any rate");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
-    s.option("beam", beam_, "search along so many sequences for the likeliest; 0: draw one").at_least(0);
-    s.option("speculative", speculative_, "draft with the early exit; the tokens are the same, sooner");
+    s.option("compare", compare_,
+             "speculative: decode once more without drafts, and say how much sooner it was");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
-    melete::spear_tts::describe(s, how_);
+    melete::spear_tts::describe(s, config_);
   }
 
   std::vector<std::string> examples() const override {
@@ -64,45 +62,61 @@ class SpearGeneration final : public Generation {
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of spear-text-to-semantic, got none");
-    if (text_.empty()) throw UsageError("expected --text WORDS, got none");
+    if (text_.empty() == text_file_.empty())
+      throw UsageError("expected --text WORDS or --text_file FILE, one of them");
     const bool as_tokens = run.out.ends_with(".txt");
     if (!as_tokens && coarse_.empty())
       throw UsageError(
           "sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
     const at::NoGradGuard no_grad;
     Reader reader = open_reader(from_, weights_named(weights_));
-    std::vector<at::Tensor> spoken;
-    const std::vector<std::string> parts = sentences(text_);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      spoken.push_back(tokens_of(reader, parts[i], run.seed + i));
-      run.progress("tokens", static_cast<int64_t>(i + 1), static_cast<int64_t>(parts.size()));
-    }
+    const std::vector<Passage> parts = what_to_say();
+    std::vector<std::string> texts;
+    for (const Passage& part : parts) texts.push_back(part.text);
+    TextToTokensReport report;
+    const std::vector<at::Tensor> spoken =
+        text_to_tokens(reader, texts, config_, run.seed, &report,
+                       [&](int64_t done, int64_t of) { run.progress("tokens", done, of); });
+    say_speed(reader, texts, spoken, report, run);
     if (as_tokens) return write_tokens(at::cat(spoken), run);
-    write_sound(reader, spoken, run);
+    write_sound(reader, spoken, parts, run);
   }
 
  private:
-  // [n]: without the end
-  at::Tensor tokens_of(Reader& reader, const std::string& words, uint64_t seed) const {
-    Source source;
-    source.ids = at::tensor(reader.text->pieces(words), at::kLong).unsqueeze(0);
-    source.modality = Modality::text;
-    RowDraws draws(seed, "spear-tts", 1);
-    Generated made;
-    if (beam_ > 0) {
-      BeamSearchConfig how;
-      how.beam.beams = beam_;
-      how.guidance = how_.sampling.guidance;
-      how.longest = how_.longest;
-      made = beam_search(reader.model, source, Modality::speech, how);
-    } else if (speculative_) {
-      require(reader.model->has_early_exit(), "[speculative] this model has no early exit to draft with");
-      made = generate_speculatively(reader.model, source, how_, {}, draws);
-    } else {
-      made = generate(reader.model, source, Modality::speech, how_, draws);
+  std::vector<Passage> what_to_say() const {
+    std::string text = text_file_.empty() ? text_ : read_text_file(text_file_);
+    if (normalise_) text = spoken_english(text);
+    std::vector<Passage> parts = passages(text, static_cast<size_t>(longest_passage_));
+    require(!parts.empty(), "[text] there is nothing to say in it");
+    return parts;
+  }
+
+  void say_speed(Reader& reader, const std::vector<std::string>& texts, const std::vector<at::Tensor>& spoken,
+                 const TextToTokensReport& report, const GenerationRun& run) const {
+    const auto rate = [](const TextToTokensReport& of) {
+      return static_cast<double>(of.tokens) / std::max(of.seconds, 1e-9);
+    };
+    run.say(fmt::format("{} passages, {} tokens in {}: {:.0f} a second", texts.size(), report.tokens,
+                        human_seconds(report.seconds), rate(report)));
+    if (!config_.speculative) return;
+    const SpeculationReport& drafts = report.speculation;
+    run.say(fmt::format(
+        "drafts: {} of {} accepted ({:.0f} %), {:.2f} tokens for each pass of the late layers",
+        drafts.accepted, drafts.drafted, 100 * drafts.acceptance(),
+        static_cast<double>(report.tokens) / static_cast<double>(std::max<int64_t>(1, drafts.rounds))));
+    if (!compare_) return;
+    TextToTokensConfig plain = config_;
+    plain.speculative = false;
+    TextToTokensReport without;
+    const std::vector<at::Tensor> same = text_to_tokens(reader, texts, plain, run.seed, &without);
+    std::string verdict;
+    if (config_.how.sampling.temperature == 0) {
+      bool equal = true;
+      for (size_t i = 0; i < spoken.size(); ++i) equal = equal && spoken[i].equal(same[i]);
+      verdict = equal ? ", the same tokens" : ", other tokens: this should not be";
     }
-    const at::Tensor row = made.tokens[0];
-    return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))});
+    run.say(fmt::format("without drafts: {:.0f} tokens a second; with them {:.2f} times as fast{}",
+                        rate(without), rate(report) / rate(without), verdict));
   }
 
   void write_tokens(const at::Tensor& tokens, const GenerationRun& run) const {
@@ -115,7 +129,7 @@ class SpearGeneration final : public Generation {
   }
 
   void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken,
-                   const GenerationRun& run) const {
+                   const std::vector<Passage>& parts, const GenerationRun& run) const {
     const FoundCheckpoint coarse_run = open_checkpoint(coarse_, "spear-tts", "coarse");
     require(setting_of(coarse_run, "semantic_identity").empty() || reader.semantic_identity.empty() ||
                 setting_of(coarse_run, "semantic_identity") == reader.semantic_identity,
@@ -165,7 +179,8 @@ class SpearGeneration final : public Generation {
       }
       waves.push_back(codec->decode(codes)[0]);
       if (i + 1 < spoken.size())
-        waves.push_back(at::zeros({codec->rate_hz() / 4}));  // a pause between sentences
+        waves.push_back(
+            at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(codec->rate_hz()))}));
     }
     require(!waves.empty(), "[spear-tts] the coarse stage ended at once; nothing was written");
     const at::Tensor wave = at::cat(waves);
@@ -175,11 +190,11 @@ class SpearGeneration final : public Generation {
                         codec->rate_hz()));
   }
 
-  std::string from_, text_, coarse_, fine_, codec_, voice_, weights_ = "ema";
+  std::string from_, text_, text_file_, coarse_, fine_, codec_, voice_, weights_ = "ema";
   double voice_seconds_ = 3;
-  int64_t beam_ = 0;
-  bool speculative_ = false;
-  GenerateConfig how_;
+  int64_t longest_passage_ = 300;
+  bool normalise_ = true, compare_ = false;
+  TextToTokensConfig config_;
 };
 
 }  // namespace

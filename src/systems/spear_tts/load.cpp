@@ -1,12 +1,14 @@
 #include "systems/spear_tts/load.h"
 
 #include "config/schema.h"
+#include "core/base/error.h"
 #include "systems/spear_tts/system.h"
 
 namespace melete::spear_tts {
 
-Reader open_reader(const std::string& path, Weights weights) {
-  const FoundCheckpoint found = open_checkpoint(path, "spear-tts", kTextToSemanticTask);
+namespace {
+
+Reader reader_of(const FoundCheckpoint& found, Weights weights) {
   const auto& settings = found.checkpoint.meta.at("config");
   TextToSemanticConfig config;
   schema_of(config).apply(settings.at("model"));
@@ -24,6 +26,25 @@ Reader open_reader(const std::string& path, Weights weights) {
   reader.semantic_from = settings.value("semantic_from", "");
   reader.repeats = settings.value("repeats", false);
   return reader;
+}
+
+}  // namespace
+
+Reader open_reader(const std::string& path, Weights weights) {
+  return open_reader(path, weights, kTextToSemanticTask);
+}
+
+Reader open_reader(const std::string& path, Weights weights, const std::string& task) {
+  return reader_of(open_checkpoint(path, "spear-tts", task), weights);
+}
+
+Reader open_reader_of_any(const std::string& path, Weights weights) {
+  const FoundCheckpoint found = open_checkpoint(path, "spear-tts");
+  const std::string task = found.checkpoint.meta.value("task", "");
+  for (const char* known : {kPretrainTask, kBackTranslateTask, kTextToSemanticTask})
+    if (task == known) return reader_of(found, weights);
+  fail("[spear-tts] expected a run of {}, {} or {}, got one of {}: {}", kPretrainTask, kBackTranslateTask,
+       kTextToSemanticTask, task, found.path);
 }
 
 }  // namespace melete::spear_tts

@@ -1,4 +1,4 @@
-// From a run of the last training to a model that turns text into semantic tokens.
+// From a run to a model that turns text into semantic tokens, or speech into text.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,9 @@ struct Reader {
   std::string semantic_identity, semantic_from;  // whose tokens it makes, and where that tokenizer was
   bool repeats = false;                          // whether its tokens tell how long everything takes
 };
+// Of the last training; or of another one of the three, by its task.
 Reader open_reader(const std::string& run_or_checkpoint, Weights weights);
+Reader open_reader(const std::string& run_or_checkpoint, Weights weights, const std::string& task);
+Reader open_reader_of_any(const std::string& run_or_checkpoint, Weights weights);
 
 }  // namespace melete::spear_tts

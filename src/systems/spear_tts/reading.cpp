@@ -24,6 +24,15 @@ ReadingErrors errors_between(const std::vector<Unit>& read, const std::vector<Un
   return {row.back(), static_cast<int64_t>(truth.size())};
 }
 
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+}  // namespace
+
 std::vector<std::string> characters(const std::string& text) {
   std::vector<std::string> result;
   for (const char byte : text) {
@@ -35,15 +44,6 @@ std::vector<std::string> characters(const std::string& text) {
   }
   return result;
 }
-
-std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> result;
-  for (std::string word; in >> word;) result.push_back(word);
-  return result;
-}
-
-}  // namespace
 
 ReadingErrors& ReadingErrors::operator+=(const ReadingErrors& more) {
   errors += more.errors;

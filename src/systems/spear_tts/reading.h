@@ -14,6 +14,8 @@ struct ReadingErrors {
   ReadingErrors& operator+=(const ReadingErrors& more);
 };
 
+std::vector<std::string> characters(const std::string& text);  // of UTF-8
+
 ReadingErrors character_errors(const std::string& read, const std::string& truth);  // of UTF-8 characters
 ReadingErrors word_errors(const std::string& read, const std::string& truth);       // between white space
 

@@ -5,7 +5,7 @@
 #include "systems/spear_tts/system.h"
 #include "systems/spear_tts/task.h"
 #include "systems/spear_tts/tokens.h"
-#include "train/feed.h"
+#include "train/mixed_feed.h"
 
 namespace melete {
 
@@ -63,13 +63,18 @@ class SpearRecipe : public RecordingsRecipe {
   Feed open(const OpenRequest& request) override {
     const SpearColumns columns{text_, repeats_, direction_ != kSpeechToSpeech};
     const FeedOptions options{direction_ != kSpeechToSpeech};
+    require(
+        generated_from_.empty() || is_token_folder(data_from),
+        "[generated_from] generated pairs are tokens, and so must be what they are mixed with; run `melete "
+        "data tokenize {} -o tokens` and give --data tokens",
+        data_from);
     if (is_token_folder(data_from))
-      return mapped(
-          open_tokens(
-              *this,
-              [this](const TokenColumns& found, const std::string& folder) { check_columns(found, folder); },
-              request, options),
-          [columns](Batch& batch) { columns.add(batch); });
+      return mapped(open_tokens(*this,
+                                [this](const TokenColumns& found, const std::string& folder) {
+                                  check_columns(found, folder);
+                                },
+                                request, options, {generated_from_, generated_share_}),
+                    [columns](Batch& batch) { columns.add(batch); });
     const Tokenizers tokenizers = tokenizers_;
     return mapped(open_recordings(*this, request, options), [tokenizers, columns](Batch& batch) {
       tokenizers.add_columns(batch);
@@ -94,6 +99,13 @@ class SpearRecipe : public RecordingsRecipe {
     s.option("semantic_identity", semantic_identity_, "whose tokens these are; filled in");
     s.option("repeats", repeats_,
              "keep tokens that follow themselves; false: a run of one token counts once");
+    if (direction_ != kSpeechToSpeech) {
+      s.option("generated_from", generated_from_,
+               "pairs that `melete data back-translate` made: trained on beside the labelled ones");
+      s.option("generated_share", generated_share_, "of the items, where there are generated pairs")
+          .at_least(0)
+          .at_most(1);
+    }
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
     s.section("model", model_, "what is trained");
@@ -112,12 +124,18 @@ class SpearRecipe : public RecordingsRecipe {
   void settle_text() {
     text_ = make_text_tokenizer(text_config_);
     settle_identity(text_identity_, text_->identity(), "text");
-    settle_size(model_.text.tokens, text_->vocabulary(), "model.text.tokens", "text tokenizer");
+    if (model_.text.tokens == 0) model_.text.tokens = text_->vocabulary();
+    require(text_->vocabulary() <= model_.text.tokens,
+            "[text] the model has {} tokens of text, and the tokenizer makes {}; give the one that it was "
+            "trained with",
+            model_.text.tokens, text_->vocabulary());
   }
 
   std::string name_;
   Direction direction_;
   std::string semantic_from_, semantic_identity_, text_identity_;
+  std::string generated_from_;
+  double generated_share_ = 0.9;
   bool repeats_ = false;
   TextTokenizerConfig text_config_;
   TextToSemanticConfig model_;

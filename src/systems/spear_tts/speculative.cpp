@@ -31,7 +31,8 @@ class Speculation {
         speculation_(speculation),
         draws_(draws),
         decoder_(*model, source,
-                 {Modality::speech, config.longest, speculation.drafts + 1, 1, config.sampling.guidance}),
+                 {Modality::speech, config.longest, speculation.drafts + 1, 1, config.sampling.guidance,
+                  weight_storage(config.precision)}),
         end_(model->speech->end_id()),
         rows_(static_cast<size_t>(source.ids.size(0))),
         lengths_(rows_.size(), 0) {}
@@ -49,7 +50,7 @@ class Speculation {
   at::Tensor distribution(const at::Tensor& logits) const {
     return at::softmax(filtered_logits(logits.to(at::kFloat), config_.sampling), -1);
   }
-  void take(const at::Tensor& drafts, const Verdict& verdict, const at::Tensor& log_probabilities);
+  void take(const at::Tensor& drafts, const DraftVerdict& verdict, const at::Tensor& log_probabilities);
 
   GenerateConfig config_;
   SpeculationConfig speculation_;
@@ -83,14 +84,14 @@ void Speculation::round() {
   const at::Tensor logits =
       decoder_.logits(decoder_.run(at::cat(streams, 1), lengths_, decoder_.late_layers()));
   const at::Tensor drafted = at::stack(drafts, 1);
-  const Verdict verdict = greedy() ? judge_greedy(logits, drafted)
-                                   : judge_samples(distribution(logits), at::stack(quick, 1), drafted, draws_,
-                                                   speculation_.lenience);
+  const DraftVerdict verdict = greedy() ? judge_greedy(logits, drafted)
+                                        : judge_samples(distribution(logits), at::stack(quick, 1), drafted,
+                                                        draws_, speculation_.lenience);
   ++report.rounds;
   take(drafted, verdict, at::log_softmax(logits.to(at::kFloat), -1));
 }
 
-void Speculation::take(const at::Tensor& drafts, const Verdict& verdict,
+void Speculation::take(const at::Tensor& drafts, const DraftVerdict& verdict,
                        const at::Tensor& log_probabilities) {
   const at::Tensor accepted = verdict.accepted.to(at::kCPU), proposed = drafts.to(at::kCPU);
   const at::Tensor next = verdict.next.to(at::kCPU), expected = log_probabilities.to(at::kCPU);

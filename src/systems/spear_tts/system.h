@@ -17,5 +17,6 @@ std::unique_ptr<Recipe> make_spear_pretrain_recipe();
 std::unique_ptr<Recipe> make_spear_back_translate_recipe();
 std::unique_ptr<Recipe> make_spear_text_to_semantic_recipe();
 std::unique_ptr<Generation> make_spear_tts_generation();
+std::unique_ptr<Benchmark> make_spear_tts_benchmark();
 
 }  // namespace melete

@@ -149,9 +149,8 @@ std::map<std::string, double> SpearTask::chance_levels() const {
 }
 
 void SpearTask::save_state(TensorMap& tensors) const {
-  const auto* pieces = dynamic_cast<const SentencePieceTokenizer*>(text_.get());
-  if (pieces == nullptr) return;
-  const std::string& bytes = pieces->model_bytes();
+  const std::string bytes = file_bytes(*text_);
+  if (bytes.empty()) return;
   at::Tensor kept = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
   std::memcpy(kept.data_ptr(), bytes.data(), bytes.size());
   tensors["text.pieces"] = kept;

@@ -38,7 +38,7 @@ class SpearTask : public Task {
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
   std::map<std::string, double> chance_levels() const override;
-  // The SentencePiece model, where the text is cut by one.
+  // The text tokenizer's file, where it has one.
   void save_state(TensorMap& tensors) const override;
 
   TextToSemantic& transformer() { return model_; }

@@ -3,6 +3,7 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "nn/frozen.h"
+#include "nn/identity.h"
 
 namespace melete {
 

@@ -1,0 +1,130 @@
+// Checkpoints as spear-tts-pytorch's three trainers save them.
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "systems/spear_tts/foreign_files.h"
+#include "systems/spear_tts/task.h"
+#include "systems/spear_tts/training.h"
+
+namespace melete::spear_tts {
+
+namespace {
+
+class SpearExporter final : public Exporter {
+ public:
+  SpearExporter(const Checkpoint& checkpoint, const std::string& path) : Exporter(checkpoint, path) {
+    const Json& config = checkpoint_.meta.at("config");
+    schema_of(settings_.model).apply(config.at("model"));
+    schema_of(task_).apply(config.at("task"));
+    settings_.loss = task_.loss;
+    model_ = TextToSemantic(settings_.model);
+    const std::string task = checkpoint_.meta.value("task", "");
+    for (const ForeignTrainer& trainer : foreign_trainers())
+      if (trainer.task == task) direction_ = trainer.direction;
+  }
+
+ protected:
+  std::vector<std::string> names() override { return tensor_names(*model_); }
+
+  Json weights_tree(ExportFor) override {
+    return {{"model", state_dict_of([&](const std::string& ours) { return wanted(ours); })}};
+  }
+
+  Json training_tree() override {
+    return {{"model", state_dict_of([&](const std::string& ours) { return stored("model." + ours); })},
+            {"optim", optimiser()},
+            {"scheduler", scheduler()}};
+  }
+
+ private:
+  template <class Weight>
+  Json state_dict_of(Weight weight) {
+    const at::NoGradGuard no_grad;
+    for (auto& item : model_->named_parameters()) item.value().copy_(weight(item.key()));
+    for (auto& item : model_->named_buffers()) item.value().copy_(weight(item.key()));
+    Json entries = Json::array();
+    for (const auto& [name, own] : state_entries(*model_))  // one tensor under all its names
+      entries.push_back({name, reference("model." + own.theirs.front(), own.tensor.detach())});
+    note(fmt::format("spear-tts-pytorch builds this model with TextToSemantic's arguments {}",
+                     foreign_arguments(settings_).dump()));
+    if (settings_.model.text.padding < 0)
+      note("its text has no padding id below the end: give TextToSemantic text_pad_id = -1, too");
+    return {{"$ordered", entries}};
+  }
+
+  // The state of torch.optim.Adam over what that trainer hands it.
+  Json optimiser() {
+    std::map<std::string, ForeignTensor> by_name;
+    for (const ForeignTensor& own : foreign_tensors(*model_)) by_name[own.theirs.front()] = own;
+    const std::vector<std::string> order =
+        foreign_parameters(*model_, direction_, task_.frozen_encoder_layers).in_optimiser;
+    Json state = Json::array(), params = Json::array();
+    for (size_t i = 0; i < order.size(); ++i) {
+      params.push_back(i);
+      const ForeignTensor& own = by_name.at(order[i]);
+      const std::string key = "optimiser.model." + own.ours;
+      if (!checkpoint_.tensors.count(key + ".first")) continue;  // a rotation, or never had a gradient
+      const std::string place = fmt::format("optim.state.{}.", i);
+      const auto moment = [&](const char* suffix) {
+        return stored(key + suffix).reshape(own.tensor.sizes());
+      };
+      state.push_back({i,
+                       {{"step", reference(place + "step", stored(key + ".step").to(at::kFloat))},
+                        {"exp_avg", reference(place + "exp_avg", moment(".first"))},
+                        {"exp_avg_sq", reference(place + "exp_avg_sq", moment(".second"))}}});
+    }
+    require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
+    const OptimiserConfig& settings = task_.phase.optimiser;
+    if (settings.weight_decay > 0)
+      note("weight decay is on: spear-tts-pytorch's optimiser has two groups then, this file has one");
+    const Json group = {{"lr", rate_now()},
+                        {"betas", {{"$tuple", {settings.beta1, settings.beta2}}}},
+                        {"eps", settings.eps},
+                        {"weight_decay", settings.weight_decay == 0 ? Json(0) : Json(settings.weight_decay)},
+                        {"amsgrad", false},
+                        {"maximize", false},
+                        {"foreach", nullptr},
+                        {"capturable", false},
+                        {"differentiable", false},
+                        {"fused", false},
+                        {"initial_lr", settings.learning_rate},
+                        {"params", params}};
+    return {{"state", {{"$dict", state}}}, {"param_groups", Json::array({group})}};
+  }
+
+  int64_t step() const { return checkpoint_.meta.value("step", int64_t{0}); }
+  int64_t run_steps() const { return checkpoint_.meta.at("config").at("train").value("steps", int64_t{1}); }
+  double rate_now() const {
+    return Schedule(task_.phase.schedule, task_.phase.optimiser.learning_rate, run_steps())
+        .rate(std::max<int64_t>(0, step() - 1));
+  }
+
+  Json scheduler() const {
+    const ScheduleConfig& schedule = task_.phase.schedule;
+    const int64_t since_warmup = std::max<int64_t>(0, step() - schedule.warmup_steps);
+    return {{"T_max", schedule.decay_steps > 0 ? schedule.decay_steps : run_steps()},
+            {"eta_min", 0},
+            {"base_lrs", {task_.phase.optimiser.learning_rate}},
+            {"last_epoch", since_warmup},
+            {"verbose", false},
+            {"_step_count", since_warmup + 1},
+            {"_get_lr_called_within_step", false},
+            {"_last_lr", {rate_now()}}};
+  }
+
+  ForeignSettings settings_;
+  TaskConfig task_;
+  TextToSemantic model_{nullptr};
+  Direction direction_ = kTextToSpeech;
+};
+
+}  // namespace
+
+}  // namespace melete::spear_tts
+
+namespace melete {
+
+std::unique_ptr<Exporter> make_spear_tts_exporter(const Checkpoint& checkpoint, const std::string& path) {
+  return std::make_unique<spear_tts::SpearExporter>(checkpoint, path);
+}
+
+}  // namespace melete
