@@ -13,6 +13,7 @@
 #include "systems/muse/foreign_names.h"
 #include "systems/muse/muse.h"
 #include "systems/muse/picture_layers.h"
+#include "systems/muse/task_vqgan.h"
 
 namespace melete::muse {
 namespace {
@@ -137,14 +138,14 @@ TEST(Vqgan, DetachedJudgementGivesTheSameGradients) {
     config.loss.perceptual_weight = 0.7;
     config.loss.adversarial_weight = 0.4;
     Vqgan gan(config);
-    Vgg16 vgg = with_vgg ? small_vgg() : Vgg16(nullptr);
+    const Perception perceive = with_vgg ? perception_of(small_vgg(), false) : Perception();
     const at::Tensor real = pictures({2, 3, 32, 16}, 4);
     std::vector<std::vector<at::Tensor>> gradients;
     std::vector<double> totals;
     for (const bool whole : {true, false}) {
       for (const at::Tensor& weight : gan->discriminator->parameters()) weight.set_requires_grad(whole);
       SeededDraws draws(5);
-      const auto losses = gan->generator_losses(real, vgg, &draws);
+      const auto losses = gan->generator_losses(real, perceive, &draws);
       totals.push_back(losses.total.item<double>());
       gradients.push_back(torch::autograd::grad({losses.total}, gan->vae->parameters(), {}, {}, false, true));
     }
@@ -162,7 +163,7 @@ TEST(Vqgan, SharedContestGivesTheSameDiscriminatorLoss) {
   for (const at::Tensor& weight : weights) weight.set_requires_grad(false);
   SeededDraws draws(7);
   VqganImpl::Contest contest;
-  gan->generator_losses(pictures({2, 3, 16, 16}, 8), small_vgg(), &draws, &contest);
+  gan->generator_losses(pictures({2, 3, 16, 16}, 8), perception_of(small_vgg(), false), &draws, &contest);
   for (const at::Tensor& weight : weights) {
     EXPECT_FALSE(weight.requires_grad()) << "the generator's phase leaves the weights as it found them";
     weight.set_requires_grad(true);
@@ -187,7 +188,7 @@ TEST(Vqgan, WithoutADiscriminatorTheQuantizersLossStays) {
   config.loss.adversarial = "none";
   Vqgan gan(config);
   SeededDraws draws(1);
-  const auto losses = gan->generator_losses(pictures({1, 3, 16, 16}, 1), Vgg16(nullptr), &draws);
+  const auto losses = gan->generator_losses(pictures({1, 3, 16, 16}, 1), {}, &draws);
   EXPECT_NEAR(losses.total.item<double>(),
               losses.named[0].second.item<double>() + losses.named[1].second.item<double>(), 1e-5);
   EXPECT_THROW(gan->discriminator_losses({}, false), Error);

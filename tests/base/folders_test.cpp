@@ -96,7 +96,7 @@ TEST(Folders, FloorsDoNotKnowTheSystems) {
 TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
   const std::regex plumbing(
       "(^|/"
-      ")(system|task|training|upstream_schedule|vqgan|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|"
+      ")(system|task|training|upstream_schedule|picture_tokenizer|texted_maskgit|mulan_embedding|tasks|"
       "recipe|recipes|generation|samples|bench|load|import|export|foreign_names|foreign_files|codec|codec_"
       "files|features|data|roles)"
       "[a-z_]*\\.(h|cpp)$");
