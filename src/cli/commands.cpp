@@ -5,6 +5,7 @@
 #include "cli/data_command.h"
 #include "cli/doctor_command.h"
 #include "cli/generate_command.h"
+#include "cli/images_command.h"
 #include "cli/inspect_command.h"
 #include "cli/joint_embedding_commands.h"
 #include "cli/train_command.h"
@@ -15,6 +16,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> table{
       {"train", "trains a model on your recordings", train_command},
       {"codec", "recordings to tokens and back, and how good that is beside Opus", codec_command},
+      {"images", "pictures to tokens and back, and how good that is beside JPEG and WebP", images_command},
       {"inspect", "what a checkpoint, a .pt or a token file holds; what differs between two",
        inspect_command},
       {"import", "a checkpoint from another program's file", import_command},

@@ -15,6 +15,7 @@
 #include "config/nearest.h"
 #include "core/base/error.h"
 #include "data/base/inspect.h"
+#include "data/base/inspect_pictures.h"
 #include "data/base/manifest.h"
 #include "data/base/synth_music.h"
 #include "data/base/synth_pictures.h"
@@ -62,15 +63,51 @@ void print_skipped(const std::vector<SkippedFile>& skipped) {
   if (skipped.size() > kMostNamedFiles) fmt::print("  ... and {} more\n", skipped.size() - kMostNamedFiles);
 }
 
+// What index, check and stats are told about pictures.
+struct PictureWords {
+  std::string kind = "recordings", captions = "auto", caption_column = "text";
+
+  void describe(Arguments& arguments) {
+    arguments.option("kind", kind, "what is in there").one_of({"recordings", "pictures"});
+    arguments
+        .option("captions", captions,
+                "of pictures in a folder: from a .txt beside each, the name of its folder, or the first "
+                "of those that there is")
+        .one_of({"auto", "text", "folder"});
+    arguments.option("caption_column", caption_column, "of pictures in a list: where the caption stands");
+  }
+  bool pictures() const { return kind == "pictures"; }
+  std::vector<ManifestEntry> load(const std::string& from) const {
+    return load_pictures(from, captions_named(captions), caption_column);
+  }
+};
+
+int index_pictures(const std::string& folder, const std::string& out, const PictureWords& words) {
+  Progress progress("indexing");
+  const auto pictures = words.load(folder);
+  const auto skipped = write_picture_list(out, pictures, progress.callback());
+  progress.finish();
+  const auto with_text = std::count_if(pictures.begin(), pictures.end(),
+                                       [](const ManifestEntry& entry) { return !entry.text.empty(); });
+  fmt::print("{}: {} pictures, {} with a caption\n", out, pictures.size() - skipped.size(), with_text);
+  print_skipped(skipped);
+  return 0;
+}
+
 int index_command(const std::vector<std::string>& args) {
   std::string folder, out;
-  Arguments arguments("data index", "lists every recording in a folder, with its text, in a manifest");
-  arguments.word("folder", folder, "folder of recordings");
+  PictureWords words;
+  Arguments arguments("data index",
+                      "lists every recording or picture of a folder, with its text, in a manifest");
+  arguments.word("folder", folder, "folder of recordings or pictures");
   arguments.option("out", out, "manifest to write (.jsonl)");
+  words.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("data index recordings -o recordings/manifest.jsonl");
+  arguments.example("data index shapes --kind pictures -o shapes/list.jsonl");
   if (!arguments.parse(args)) return 0;
   require_given(out, "-o MANIFEST", "-o manifest.jsonl");
+  if (words.pictures()) return index_pictures(folder, out, words);
 
   Progress progress("indexing");
   const FolderIndex index = index_folder(folder, progress.callback());
@@ -95,20 +132,39 @@ int index_command(const std::vector<std::string>& args) {
 int check_command(const std::vector<std::string>& args) {
   std::string what;
   CheckLimits limits;
+  PictureLimits picture_limits;
+  PictureWords words;
   int64_t rows = 50;
   Arguments arguments(
       "data check",
-      "finds recordings that are unreadable, empty, clipped, silent or too short; exits with 1 when "
-      "there are any");
+      "finds recordings that are unreadable, empty, clipped, silent or too short, or pictures that are "
+      "unreadable, damaged, tiny, of one colour or there twice; exits with 1 when there are any");
   arguments.word("what", what, "folder or manifest");
   arguments.option("min_seconds", limits.min_seconds, "shorter recordings are too short")
       .at_least(0)
       .unit("s");
   arguments.option("silence", limits.silence_dbfs, "recordings with a lower peak are silent").unit("dBFS");
+  words.describe(arguments);
+  arguments.option("min_side", picture_limits.min_side, "pictures with a shorter side are tiny")
+      .at_least(1)
+      .unit("pixels");
+  arguments
+      .option("duplicate_bits", picture_limits.duplicate_bits,
+              "of 128 bits of two pictures' looks that may differ in duplicates; -1: none are sought")
+      .at_least(-1)
+      .at_most(7);
   arguments.option("rows", rows, "files to name at most").at_least(1);
+  arguments.example("data check recordings");
+  arguments.example("data check shapes --kind pictures --min-side 64");
   if (!arguments.parse(args)) return 0;
 
   Progress progress("checking");
+  if (words.pictures()) {
+    const PictureReport report = check_pictures(words.load(what), picture_limits, progress.callback());
+    progress.finish();
+    fmt::print("{}", report.table(static_cast<size_t>(rows)));
+    return report.findings.empty() ? 0 : 1;
+  }
   const CheckReport report = check_data(what, limits, progress.callback());
   progress.finish();
   fmt::print("{}", report.table(static_cast<size_t>(rows)));
@@ -118,12 +174,24 @@ int check_command(const std::vector<std::string>& args) {
 int stats_command(const std::vector<std::string>& args) {
   std::string what;
   bool loudness = true;
-  Arguments arguments("data stats", "shows durations, rates, channels and loudness of recordings");
+  PictureWords words;
+  Arguments arguments("data stats",
+                      "shows durations, rates, channels and loudness of recordings, or sizes, colours and "
+                      "captions of pictures");
   arguments.word("what", what, "folder or manifest");
   arguments.option("loudness", loudness, "measure loudness, which reads every file whole");
+  words.describe(arguments);
+  arguments.example("data stats recordings");
+  arguments.example("data stats shapes --kind pictures");
   if (!arguments.parse(args)) return 0;
 
   Progress progress("measuring");
+  if (words.pictures()) {
+    const PictureStats stats = picture_stats(words.load(what), progress.callback());
+    progress.finish();
+    fmt::print("{}", stats.render(std::min(terminal_width(stdout), 100)));
+    return 0;
+  }
   const DataStats stats = data_stats(what, loudness, progress.callback());
   progress.finish();
   fmt::print("{}", stats.render(std::min(terminal_width(stdout), 100)));
@@ -190,10 +258,10 @@ struct DataCommand {
 };
 
 constexpr DataCommand kCommands[] = {
-    {"index", "list every recording of a folder in a manifest", index_command},
-    {"check", "find unreadable, empty, clipped, silent and too short recordings", check_command},
-    {"stats", "show durations, rates, channels and loudness", stats_command},
-    {"synth", "make music or speech to train on", synth_command},
+    {"index", "list every recording or picture of a folder in a manifest", index_command},
+    {"check", "find recordings or pictures that would hurt a training run", check_command},
+    {"stats", "show what recordings or pictures are like", stats_command},
+    {"synth", "make music, speech or pictures to train on", synth_command},
     {"tokenize", "make tokens once, for semantic, coarse and fine models", tokenize_command},
     {"align", "find when each phoneme is said", align_command},
     {"text-tokenizer", "fit pieces of words to the texts of recordings", text_tokenizer_command},

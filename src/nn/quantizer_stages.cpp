@@ -46,8 +46,9 @@ struct VectorStage : QuantizerStage {
 
   Result quantize(const at::Tensor& given, Draws* draws, bool update, const at::Tensor& counted) override {
     const int64_t batch = given.size(0), frames = given.size(1);
-    const at::Tensor heads = split(given);
-    const at::Tensor x = config_.cosine ? unit_vectors(heads) : heads;
+    const at::Tensor x = !config_.cosine          ? split(given)
+                         : config_.codebooks == 1 ? split(unit_vectors(given))
+                                                  : unit_vectors(split(given));
     const at::Tensor counted_rows = rows_of(counted);
     const auto choice = codebook_->forward(x, draws, update, counted_rows);
     const at::Tensor codes = codes_of(choice.codes, batch, frames);
@@ -141,11 +142,14 @@ struct BitStage : QuantizerStage {
   }
 
   Result quantize(const at::Tensor& given, Draws* draws, bool, const at::Tensor& counted) override {
-    const at::Tensor x = given.view({given.size(0), given.size(1), config_.codebooks, bits_});
+    const bool several = config_.codebooks > 1;
+    const at::Tensor x =
+        several ? given.view({given.size(0), given.size(1), config_.codebooks, bits_}) : given;
     const at::Tensor positive = x > 0;
     const at::Tensor signs =
         at::where(positive, at::full({}, scale_, x.options()), at::full({}, -scale_, x.options()));
-    const at::Tensor codes = (positive.to(at::kLong) * place_value_.to(x.device())).sum(-1);
+    at::Tensor codes = (positive.to(at::kLong) * place_value_.to(x.device())).sum(-1);
+    if (!several) codes = codes.unsqueeze(-1);
     if (!is_training()) return {signs.reshape_as(given), codes, {}};
     return {straight_through(x, signs).reshape_as(given), codes,
             config_.entropy_weight * entropy_loss(x, draws, counted) +
@@ -160,7 +164,8 @@ struct BitStage : QuantizerStage {
 
  private:
   at::Tensor entropy_loss(const at::Tensor& x, Draws* draws, const at::Tensor& counted) {
-    at::Tensor rows = counted.defined() ? x.index({counted}) : x.flatten(0, 1);  // [rows, codebooks, bits]
+    at::Tensor rows = counted.defined() ? x.index({counted}) : x;
+    rows = rows.reshape({-1, config_.codebooks, bits_});
     if (config_.entropy_fraction < 1) {
       const int64_t all = rows.size(0);
       const auto kept = static_cast<int64_t>(static_cast<double>(all) * config_.entropy_fraction);

@@ -45,7 +45,7 @@ at::Tensor Vgg16Impl::forward_raw(const at::Tensor& pictures, Draws* draws) {
   size_t next = 0;
   for (const auto& block : config_.blocks) {
     for (size_t i = 0; i < block.size(); ++i)
-      x = at::relu(convolutions[next++]->as<torch::nn::Conv2dImpl>()->forward(x));
+      x = convolutions[next++]->as<torch::nn::Conv2dImpl>()->forward(x).relu_();
     x = at::max_pool2d(x, 2);
   }
   x = at::adaptive_avg_pool2d(x, {kPooled, kPooled}).flatten(1);

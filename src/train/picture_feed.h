@@ -21,4 +21,8 @@ class PicturesRecipe : public Recipe {
 // unless nothing is held out.
 Feed open_pictures(const PicturesRecipe& recipe, const OpenRequest& request, const FeedOptions& options = {});
 
+// Tokens of pictures and their captions, encoded once: the folders data_from and, where it is given,
+// valid_from.
+Feed open_picture_tokens(const PicturesRecipe& recipe, const CheckColumns& check, const OpenRequest& request);
+
 }  // namespace melete

@@ -127,8 +127,7 @@ const std::vector<std::string> kPlumbing = {
     "system",
     "task",
     "training",           // SPEAR-TTS's optimiser steps, as upstream makes them
-    "upstream_schedule",  // Voicebox's rates, as upstream has them
-    "vqgan"};             // until its perceptual loss is given to it
+    "upstream_schedule"};  // Voicebox's rates, as upstream has them
 
 TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
   const std::set<std::string> unknown = {"run", "train", "dist", "measure", "pretrained"};

@@ -100,8 +100,10 @@ void check_state(const Case& c, Checker& check, const std::vector<NamedPair>& pa
 }
 
 double argument(const Case& c, const std::string& name, double otherwise) {
-  const auto& inputs = c.json.value("inputs", nlohmann::ordered_json::object());
-  for (const nlohmann::ordered_json& from : {inputs, c.config}) {
+  const auto none = nlohmann::ordered_json::object();
+  const auto part = [&](const nlohmann::ordered_json& of, const char* key) { return of.value(key, none); };
+  for (const nlohmann::ordered_json& from :
+       {part(c.json, "inputs"), part(c.config, "generate"), part(c.config, "forward"), c.config}) {
     const auto found = from.find(name);
     if (found == from.end()) continue;
     const auto& value = found->is_object() ? found->at("value") : *found;

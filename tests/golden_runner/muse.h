@@ -5,7 +5,9 @@
 #include <string>
 
 #include "golden.h"
+#include "pretrained/vgg16.h"
 #include "systems/muse/foreign_names.h"
+#include "systems/muse/task_vqgan.h"
 
 namespace melete::golden {
 

@@ -3,9 +3,9 @@
 #include "data/base/picture_resize.h"
 #include "data/pictures.h"
 #include "golden.h"
-#include "pretrained/t5_names.h"
 #include "io/base/picture_file.h"
 #include "nn/frozen.h"
+#include "pretrained/t5_names.h"
 
 namespace melete::golden {
 

@@ -81,6 +81,7 @@ class RecordedTraining {
         how_(arguments_of(c.config.at("trainer"))),
         gan_(foreign::vqgan_config(c.config.at("vae"))),
         vgg_(vgg_of(c)),
+        perceive_(muse::perception_of(vgg_, /*as_upstream=*/true)),
         draws_(vqgan_draws(c)) {
     foreign::load(foreign::vqgan_pairs(*gan_), c.weights);
     // Upstream's norm covers VGG's gradients, which nobody uses or clears.
@@ -128,7 +129,7 @@ class RecordedTraining {
 
   void generator_pass(int64_t step) {
     for (int64_t micro = 0; micro < how_.accumulate; ++micro) {
-      const auto losses = gan_->generator_losses(batch("gen", step, micro), vgg_, &draws_);
+      const auto losses = gan_->generator_losses(batch("gen", step, micro), perceive_, &draws_);
       compare_loss("gen", step, micro, losses.total);
       (losses.total / static_cast<double>(how_.accumulate)).backward();
     }
@@ -206,6 +207,7 @@ class RecordedTraining {
   TrainerArguments how_;
   Vqgan gan_;
   Vgg16 vgg_;
+  muse::Perception perceive_;
   MuseDraws draws_;
 };
 

@@ -132,7 +132,7 @@ void check_judges(const Case& c, Checker& check, Vqgan& gan, Vgg16 vgg) {
   draws = vqgan_draws(c);
   const at::Tensor fake = gan->vae->forward(img, &draws, false).pictures;
   draws = vqgan_draws(c);
-  const auto judged = gan->judge(img, fake, vgg, &draws);
+  const auto judged = gan->judge(img, fake, muse::perception_of(vgg, /*as_upstream=*/true), &draws);
   check.gradient("d_gen_d_last", torch::autograd::grad({judged.adversarial}, {last}, {}, true)[0],
                  c.out("d_gen_d_last"));
   check.gradient("d_perceptual_d_last", torch::autograd::grad({judged.perceptual}, {last}, {}, true)[0],
@@ -148,7 +148,8 @@ void check_generator_loss(const Case& c, Checker& check, bool with_judges) {
   Vgg16 vgg = vgg_of(c);
   if (with_judges) check_judges(c, check, gan, vgg);
   MuseDraws draws = vqgan_draws(c);
-  const auto result = gan->generator_losses(c.in("img"), vgg, &draws);
+  const auto result =
+      gan->generator_losses(c.in("img"), muse::perception_of(vgg, /*as_upstream=*/true), &draws);
   result.total.backward();
   check.close("recon", result.output.pictures, c.out("recon"));
   check.close("ids", result.output.ids.reshape(c.out("ids").sizes()), c.out("ids").to(at::kLong));

@@ -1,5 +1,7 @@
 #include "data/base/picture_list.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -113,6 +115,64 @@ std::vector<ManifestEntry> in_list(const std::string& path, const std::string& c
   return entries;
 }
 
+// Rows of a table whose fields stand between commas (tabs in a .tsv), some of them in quotation marks, in
+// which a mark is written twice and a field may go on in the next line.
+std::vector<std::vector<std::string>> rows_of(const std::string& text, char between,
+                                              const std::string& path) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> row{""};
+  bool quoted = false;
+  const auto end_row = [&] {
+    if (row.size() > 1 || !one_line(row.front()).empty()) rows.push_back(row);
+    row = {""};
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (quoted && letter == '"' && i + 1 < text.size() && text[i + 1] == '"')
+      row.back() += text[++i];
+    else if (letter == '"' && (quoted || row.back().empty()))
+      quoted = !quoted;
+    else if (quoted || (letter != between && letter != '\n' && letter != '\r'))
+      row.back() += letter;
+    else if (letter == between)
+      row.emplace_back();
+    else if (letter == '\n')
+      end_row();
+  }
+  require(!quoted, "[pictures] {}: a quotation mark is never closed", path);
+  end_row();
+  return rows;
+}
+
+std::vector<ManifestEntry> in_table(const std::string& path, const std::string& caption_column) {
+  std::ifstream stream(path, std::ios::binary);
+  require(stream.good(), "[pictures] cannot open {}", path);
+  const auto rows =
+      rows_of({std::istreambuf_iterator<char>(stream), {}}, path.ends_with(".tsv") ? '\t' : ',', path);
+  require(!rows.empty(), "[pictures] {} is empty", path);
+  const auto column = [&](const std::string& name) {
+    return static_cast<size_t>(std::find(rows[0].begin(), rows[0].end(), name) - rows[0].begin());
+  };
+  const size_t names = column("path"), captions = column(caption_column);
+  require(names < rows[0].size(), "[pictures] {}: expected a first row with a column \"path\", got {}", path,
+          fmt::join(rows[0], ", "));
+  const fs::path folder = fs::path(path).parent_path();
+  std::vector<ManifestEntry> entries;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    require(rows[i].size() == rows[0].size(), "[pictures] {}: row {} has {} fields, the first one has {}",
+            path, i + 1, rows[i].size(), rows[0].size());
+    ManifestEntry entry;
+    entry.path = (folder / rows[i][names]).lexically_normal().string();
+    if (captions < rows[i].size()) entry.text = one_line(rows[i][captions]);
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+bool is_table(const std::string& path) {
+  return path.ends_with(".csv") || path.ends_with(".tsv");
+}
+
 }  // namespace
 
 Captions captions_named(const std::string& name) {
@@ -129,8 +189,9 @@ std::vector<ManifestEntry> load_pictures(const std::string& from, Captions capti
           from.empty() ? "nothing" : from);
   require(fs::is_directory(from) || !is_picture_name(from),
           "[pictures] expected a folder or a list, got the picture {}; try the folder it is in", from);
-  std::vector<ManifestEntry> entries =
-      fs::is_directory(from) ? in_folder(from, captions) : in_list(from, caption_column);
+  std::vector<ManifestEntry> entries = fs::is_directory(from) ? in_folder(from, captions)
+                                       : is_table(from)       ? in_table(from, caption_column)
+                                                              : in_list(from, caption_column);
   require(!entries.empty(), "[pictures] no pictures (jpg, png, webp) in {}", from);
   return entries;
 }

@@ -18,8 +18,9 @@ Captions captions_named(const std::string& name);  // "auto", "text", "folder"
 
 // Pictures as entries with path and text; what only recordings have is left 0. A folder is looked through
 // with all folders below it; a list has one JSON object a line: {"path": "a/b.jpg", "text": "a cat"}, with
-// paths from where the list is, and the caption under the key `caption_column`. Sorted by path, or as listed.
-// An Error when there is none.
+// paths from where the list is, and the caption under the key `caption_column`; or it is a table (.csv, .tsv)
+// whose first row names its columns, "path" and that one among them. Sorted by path, or as listed. An Error
+// when there is none.
 std::vector<ManifestEntry> load_pictures(const std::string& folder_or_list, Captions captions,
                                          const std::string& caption_column = "text");
 

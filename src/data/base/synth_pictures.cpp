@@ -1,6 +1,9 @@
 #include "data/base/synth_pictures.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -93,6 +96,147 @@ SynthPicture synth_picture(uint64_t seed, int64_t index, int side_pixels) {
       pixel[2] = mixed(colour.blue, ground.blue, share);
     }
   return made;
+}
+
+namespace {
+
+// Largest difference of a channel between a pixel and the ground.
+int difference(const uint8_t* pixel, const std::array<uint8_t, 3>& ground) {
+  int most = 0;
+  for (size_t i = 0; i < 3; ++i) most = std::max(most, std::abs(int{pixel[i]} - int{ground[i]}));
+  return most;
+}
+
+std::array<uint8_t, 3> median_colour(const Image& image) {
+  std::array<uint8_t, 3> median{};
+  for (size_t channel = 0; channel < 3; ++channel) {
+    std::vector<uint8_t> values;
+    for (size_t i = channel; i < image.rgb.size(); i += 3) values.push_back(image.rgb[i]);
+    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    median[channel] = *middle;
+  }
+  return median;
+}
+
+struct Patch {
+  std::vector<int> pixels;  // row * width + column
+  double left = 1e9, right = 0, top = 1e9, bottom = 0;
+};
+
+// The largest set of marked pixels that touch each other along their sides. Marks are used up.
+Patch largest_patch(std::vector<bool> marked, int width, int height) {
+  Patch largest;
+  std::vector<int> open;
+  for (int start = 0; start < width * height; ++start) {
+    Patch patch;
+    open.assign(marked[static_cast<size_t>(start)] ? 1 : 0, start);
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      if (!marked[static_cast<size_t>(at)]) continue;
+      marked[static_cast<size_t>(at)] = false;
+      patch.pixels.push_back(at);
+      const int row = at / width, column = at % width;
+      patch.left = std::min<double>(patch.left, column);
+      patch.right = std::max<double>(patch.right, column + 1);
+      patch.top = std::min<double>(patch.top, row);
+      patch.bottom = std::max<double>(patch.bottom, row + 1);
+      if (column > 0) open.push_back(at - 1);
+      if (column + 1 < width) open.push_back(at + 1);
+      if (row > 0) open.push_back(at - width);
+      if (row + 1 < height) open.push_back(at + width);
+    }
+    if (patch.pixels.size() > largest.pixels.size()) largest = std::move(patch);
+  }
+  return largest;
+}
+
+// Of a shape's outline and a patch: what both cover over what either covers. Outlines as wide and high as the
+// patch, and a little smaller and larger.
+double fit(const std::string& shape, const Patch& patch, const std::vector<bool>& covered, int width,
+           int height) {
+  // Where a shape of reach 1 ends: to either side, above, below.
+  const double side = shape == "square" ? 0.85 : shape == "triangle" ? 0.99 : 1;
+  const double above = shape == "square" ? 0.85 : shape == "triangle" ? 0.95 : 1;
+  const double below = shape == "square" || shape == "triangle" ? 0.85 : 1;
+  const double wide = patch.right - patch.left, high = patch.bottom - patch.top;
+  double best = 0;
+  for (const double grown : {0.9, 1.0, 1.1}) {
+    const double reach = grown * 0.5 * (wide / (2 * side) + high / (above + below));
+    const double x = 0.5 * (patch.left + patch.right);
+    const double y = 0.5 * (patch.top + patch.bottom) + 0.5 * (above - below) * reach;
+    int64_t both = 0, either = 0;
+    for (int row = 0; row < height; ++row)
+      for (int column = 0; column < width; ++column) {
+        const bool in_shape = inside(shape, (column + 0.5 - x) / reach, (row + 0.5 - y) / reach);
+        const bool in_patch = covered[static_cast<size_t>(row * width + column)];
+        both += in_shape && in_patch;
+        either += in_shape || in_patch;
+      }
+    best = std::max(best, static_cast<double>(both) / static_cast<double>(std::max<int64_t>(either, 1)));
+  }
+  return best;
+}
+
+// The first of the names that the caption has as a word.
+template <class Names>
+std::string named_in(const std::string& caption, const Names& names) {
+  for (const std::string& name : names)
+    if ((" " + caption + " ").find(" " + name + " ") != std::string::npos) return name;
+  fail("[shapes] the caption \"{}\" names none of the shapes and colours that `data synth` makes", caption);
+}
+
+}  // namespace
+
+ShapeSeen see_shape(const Image& image) {
+  constexpr int kFaint = 50;  // a difference below this is no shape
+  constexpr double kWorstFit = 0.5;
+  const auto ground = median_colour(image);
+  const auto pixels = static_cast<size_t>(image.width) * static_cast<size_t>(image.height);
+  int most = 0;
+  for (size_t i = 0; i < pixels; ++i) most = std::max(most, difference(&image.rgb[3 * i], ground));
+  if (most < kFaint) return {};
+  std::vector<bool> marked(pixels);
+  for (size_t i = 0; i < pixels; ++i) marked[i] = 2 * difference(&image.rgb[3 * i], ground) > most;
+  const Patch patch = largest_patch(std::move(marked), image.width, image.height);
+
+  std::vector<bool> covered(pixels, false);
+  std::array<double, 3> colour{};
+  for (const int at : patch.pixels) {
+    covered[static_cast<size_t>(at)] = true;
+    for (size_t i = 0; i < 3; ++i)
+      colour[i] += image.rgb[3 * static_cast<size_t>(at) + i] / static_cast<double>(patch.pixels.size());
+  }
+  ShapeSeen seen;
+  double nearest = 1e9, best = kWorstFit;
+  for (const SynthColour& candidate : synth_colours()) {
+    const double distance =
+        std::hypot(colour[0] - candidate.red, colour[1] - candidate.green, colour[2] - candidate.blue);
+    if (distance >= nearest) continue;
+    nearest = distance;
+    seen.colour = candidate.name;
+  }
+  for (const std::string& shape : synth_shape_names()) {
+    const double fitting = fit(shape, patch, covered, image.width, image.height);
+    if (fitting <= best) continue;
+    best = fitting;
+    seen.shape = shape;
+  }
+  return seen;
+}
+
+void ShapesRight::add(const Image& image, const std::string& caption) {
+  std::vector<std::string> colours;
+  for (const SynthColour& candidate : synth_colours()) colours.push_back(candidate.name);
+  const std::string wanted_colour = named_in(caption, colours),
+                    wanted_shape = named_in(caption, synth_shape_names());
+  const ShapeSeen seen = see_shape(image);
+  const bool right_colour = seen.colour == wanted_colour, right_shape = seen.shape == wanted_shape;
+  ++pictures;
+  colour += right_colour;
+  shape += right_shape;
+  both += right_colour && right_shape;
 }
 
 void synth_pictures(const SynthPictureOptions& options, const ProgressCallback& progress) {

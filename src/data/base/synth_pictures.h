@@ -26,6 +26,20 @@ struct SynthPicture {
 };
 SynthPicture synth_picture(uint64_t seed, int64_t index, int side_pixels = 64);
 
+// What a picture of this kind shows, told from its pixels alone: the ground is what most of it is, the shape
+// is the largest patch that differs, its name is that of the outline that fits best. Empty: none to be seen.
+struct ShapeSeen {
+  std::string colour, shape;
+};
+ShapeSeen see_shape(const Image& image);
+
+// How many pictures show the colour and the shape that their caption names. An Error where a caption names
+// none.
+struct ShapesRight {
+  int64_t pictures = 0, colour = 0, shape = 0, both = 0;
+  void add(const Image& image, const std::string& caption);
+};
+
 struct SynthPictureOptions {
   std::string folder;
   int64_t count = 100;

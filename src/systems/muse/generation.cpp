@@ -1,9 +1,14 @@
 // `melete generate muse`: text to a picture, and on to a larger one.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/base/picture_resize.h"
 #include "data/pictures.h"
 #include "generate/sampling.h"
+#include "io/base/atomic_file.h"
 #include "io/base/picture_file.h"
 #include "systems/muse/load.h"
 #include "systems/muse/muse.h"
@@ -35,9 +40,11 @@ class MuseGeneration final : public Generation {
   void describe(Schema& s) override {
     s.option("from", paths_.run, "run or checkpoint of maskgit");
     s.option("text", text_, "what to show");
+    s.option("texts", texts_, "file of such texts, one a line: a picture of each");
     s.option("negative", negative_, "what not to show; guidance leads away from it");
     s.option("count", count_, "pictures of it, each with draws of its own").at_least(1);
-    s.option("grid", grid_, "several in one file; false: a file each");
+    s.option("batch", batch_, "pictures that are made at once").at_least(1);
+    s.option("grid", grid_, "several in one file; false: a file each, with its text beside it");
     s.option("guidance", guidance_.scale, "how far beyond what it would say without the text; 1: none");
     melete::describe(s, decoding_);
     s.option("large", large_.run, "run of maskgit with smaller_height: makes a larger picture of the first");
@@ -58,44 +65,73 @@ class MuseGeneration final : public Generation {
     return {"muse --from runs/maskgit --text \"a red circle\" -o out.png",
             "muse --from runs/maskgit --text \"a red circle\" --negative \"a square\" --count 4 --guidance 5 "
             "-o four.png",
+            "muse --from runs/maskgit --texts captions.txt --no-grid -o made/picture.png",
             "muse --from runs/maskgit --text \"a blue star\" --image in.png --mask mask.png -o out.png"};
   }
   std::vector<std::string> extensions() const override { return {".png"}; }
 
   void run(const GenerationRun& run) override {
     if (paths_.run.empty()) throw UsageError("expected --from RUN of maskgit, got none");
-    if (text_.empty()) throw UsageError("expected --text WORDS, got none");
+    if (text_.empty() == texts_.empty())
+      throw UsageError("expected --text WORDS or --texts FILE, one of them");
     if (!mask_.empty() && image_.empty())
       throw UsageError("a mask says what of a picture is made anew; give --image");
     const at::NoGradGuard no_grad;
+    const std::vector<std::string> texts = all_texts();
     muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_));
     require(!base.smaller, "[muse] {} makes large pictures of small ones; give it as --large", paths_.run);
+    muse::LoadedMaskGit larger;
+    if (!large_.run.empty()) {
+      larger = muse::load_maskgit_run(large_, weights_named(weights_));
+      require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height",
+              large_.run);
+    }
 
-    muse::PictureRequest request = request_for(base);
-    start_from_image(request, base);
-    std::vector<at::Tensor> film;
-    at::Tensor made = stage_pictures(base, request, "tokens", run, save_steps_.empty() ? nullptr : &film);
+    std::vector<at::Tensor> film, made;
+    for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(batch_)) {
+      const size_t end = std::min(texts.size(), first + static_cast<size_t>(batch_));
+      const std::vector<std::string> some(texts.begin() + static_cast<ptrdiff_t>(first),
+                                          texts.begin() + static_cast<ptrdiff_t>(end));
+      const auto row = static_cast<int64_t>(first);
+      muse::PictureRequest request = request_for(base, some);
+      start_from_image(request, base, static_cast<int64_t>(some.size()));
+      at::Tensor pictures = stage_pictures(base, request, {"tokens", row}, run,
+                                           save_steps_.empty() || first > 0 ? nullptr : &film);
+      if (!large_.run.empty()) {
+        muse::PictureRequest more = request_for(larger, some);
+        more.smaller = muse::resized(pictures, larger.smaller_height, larger.smaller_width);
+        pictures = stage_pictures(larger, more, {"larger", row}, run, nullptr);
+      }
+      for (const at::Tensor& picture : pictures.unbind(0)) made.push_back(picture);
+    }
     if (!film.empty()) {
       write_png(save_steps_, picture_grid(film, static_cast<int64_t>(film.size())));
       run.say(fmt::format("{}  {} steps", save_steps_, film.size()));
     }
-    if (!large_.run.empty()) {
-      muse::LoadedMaskGit larger = muse::load_maskgit_run(large_, weights_named(weights_));
-      require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height",
-              large_.run);
-      muse::PictureRequest more = request_for(larger);
-      more.smaller = muse::resized(made, larger.smaller_height, larger.smaller_width);
-      made = stage_pictures(larger, more, "larger", run, nullptr);
-    }
-    write(made, run);
+    write(made, texts, run);
   }
 
  private:
-  muse::PictureRequest request_for(muse::LoadedMaskGit& stage) const {
-    const auto rows = static_cast<size_t>(count_);
+  // One a picture.
+  std::vector<std::string> all_texts() const {
+    std::vector<std::string> lines{text_};
+    if (!texts_.empty()) {
+      lines.clear();
+      std::ifstream file(texts_);
+      require(file.good(), "[texts] cannot read {}", texts_);
+      for (std::string line; std::getline(file, line);)
+        if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
+      require(!lines.empty(), "[texts] {} has no line of text", texts_);
+    }
+    std::vector<std::string> all;
+    for (const std::string& line : lines) all.insert(all.end(), static_cast<size_t>(count_), line);
+    return all;
+  }
+
+  muse::PictureRequest request_for(muse::LoadedMaskGit& stage, const std::vector<std::string>& texts) const {
     muse::PictureRequest request;
-    request.text = stage.read(std::vector<std::string>(rows, text_));
-    if (!negative_.empty()) request.negative = stage.read(std::vector<std::string>(rows, negative_));
+    request.text = stage.read(texts);
+    if (!negative_.empty()) request.negative = stage.read(std::vector<std::string>(texts.size(), negative_));
     request.rows = stage.height / stage.pictures->pixels_per_token();
     request.columns = stage.width / stage.pictures->pixels_per_token();
     request.guidance = guidance_;
@@ -103,27 +139,31 @@ class MuseGeneration final : public Generation {
     return request;
   }
 
-  void start_from_image(muse::PictureRequest& request, const muse::LoadedMaskGit& stage) const {
+  void start_from_image(muse::PictureRequest& request, const muse::LoadedMaskGit& stage, int64_t rows) const {
     if (image_.empty()) return;
     request.pictures =
-        picture_from(image_, stage, stage.pictures->channels()).unsqueeze(0).repeat({count_, 1, 1, 1});
+        picture_from(image_, stage, stage.pictures->channels()).unsqueeze(0).repeat({rows, 1, 1, 1});
     if (mask_.empty()) {
       request.strength = strength_;
       return;
     }
     const at::Tensor anew = picture_from(mask_, stage, 1) > 0.5;  // [1, height, width]
     require(anew.any().item<bool>(), "[mask] nothing in {} is white: nothing would be made anew", mask_);
-    request.kept = muse::kept_tokens(anew, stage.pictures->pixels_per_token()).repeat({count_, 1, 1});
+    request.kept = muse::kept_tokens(anew, stage.pictures->pixels_per_token()).repeat({rows, 1, 1});
   }
 
-  // film: the first picture after every step, where it is wanted. -> [count, channels, height, width] in [0,
-  // 1]
+  struct Part {
+    const char* name;
+    int64_t first_row;  // of all pictures; draws are each picture's own
+  };
+  // film: the first picture after every step, where it is wanted.
+  // -> [rows, channels, height, width] in [0, 1]
   at::Tensor stage_pictures(muse::LoadedMaskGit& loaded, const muse::PictureRequest& request,
-                            const char* part, const GenerationRun& run, std::vector<at::Tensor>* film) const {
+                            const Part& part, const GenerationRun& run, std::vector<at::Tensor>* film) const {
     muse::PictureStage stage = stage_of(loaded);
-    RowDraws draws(run.seed, part, count_);
+    RowDraws draws(run.seed, part.name, request.text.size(0), part.first_row);
     const auto observer = [&](const MaskingStep& step) {
-      run.progress(part, step.step + 1, decoding_.steps);
+      run.progress(part.name, step.step + 1, decoding_.steps);
       if (film == nullptr) return;
       const at::Tensor first = step.tokens.narrow(0, 0, 1);
       film->push_back(loaded.pictures->pictures(first, loaded.height, loaded.width)[0].clamp(0, 1));
@@ -131,27 +171,31 @@ class MuseGeneration final : public Generation {
     return muse::make_pictures(stage, request, draws, observer).pictures.to(at::kFloat).clamp(0, 1);
   }
 
-  void write(const at::Tensor& made, const GenerationRun& run) const {
-    const auto size = fmt::format("{} x {} pixels", made.size(3), made.size(2));
-    if (count_ > 1 && grid_) {
-      std::vector<at::Tensor> all;
-      for (int64_t i = 0; i < count_; ++i) all.push_back(made[i]);
+  void write(const std::vector<at::Tensor>& made, const std::vector<std::string>& texts,
+             const GenerationRun& run) const {
+    const auto count = static_cast<int64_t>(made.size());
+    const auto size = fmt::format("{} x {} pixels", made.front().size(2), made.front().size(1));
+    if (count > 1 && grid_) {
       int64_t columns = 1;
-      while (columns * columns < count_) ++columns;
-      write_png(run.out, picture_grid(all, columns));
-      run.say(fmt::format("{}  {} pictures of {}", run.out, count_, size));
+      while (columns * columns < count) ++columns;
+      write_png(run.out, picture_grid(made, columns));
+      run.say(fmt::format("{}  {} pictures of {}", run.out, count, size));
       return;
     }
-    for (int64_t i = 0; i < count_; ++i) {
-      const std::string path = numbered_path(run.out, i, count_);
-      write_png(path, picture_image(made[i]));
-      run.say(fmt::format("{}  {}", path, size));
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string path = numbered_path(run.out, i, count);
+      write_png(path, picture_image(made[static_cast<size_t>(i)]));
+      if (count > 1)
+        write_file_atomically(std::filesystem::path(path).replace_extension(".txt").string(),
+                              texts[static_cast<size_t>(i)] + "\n");
     }
+    run.say(fmt::format("{}{}  {} pictures of {}", numbered_path(run.out, 0, count), count > 1 ? " ..." : "",
+                        count, size));
   }
 
   muse::MaskGitPaths paths_, large_;
-  std::string text_, negative_, image_, mask_, save_steps_, weights_ = "ema";
-  int64_t count_ = 1;
+  std::string text_, texts_, negative_, image_, mask_, save_steps_, weights_ = "ema";
+  int64_t count_ = 1, batch_ = 16;
   bool grid_ = true;
   double strength_ = 1;
   muse::Guidance guidance_;

@@ -41,8 +41,7 @@ at::Tensor GuidedMaskGit::logits(const at::Tensor& tokens) {
     if (remembers) last_ = embedded;
     return transformer.predict(embedded);
   }
-  const at::Tensor before = last_.defined() ? at::cat({last_, last_}) : last_;
-  const at::Tensor both = transformer.embed(at::cat({tokens, tokens}), read_.both, before);
+  const at::Tensor both = transformer.embed(tokens, read_.both, last_);
   if (remembers) last_ = both.narrow(0, 0, tokens.size(0));
   return transformer.predict(guided(both));
 }
@@ -53,7 +52,7 @@ at::Tensor GuidedMaskGit::doubts(const at::Tensor& tokens) {
   if (plain) return model_->doubt(tokens, read_by_critic_.with_text);
   // The critic's last layer is linear: guided doubts are doubts of a guided embedding.
   auto& reader = model_->critic_reader();
-  return model_->doubt_of(guided(reader.embed(at::cat({tokens, tokens}), read_by_critic_.both)));
+  return model_->doubt_of(guided(reader.embed(tokens, read_by_critic_.both)));
 }
 
 }  // namespace melete::muse

@@ -17,6 +17,21 @@ std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string
   return std::make_shared<PictureTokenizer>(vae);
 }
 
+namespace {
+
+TrainedSize size_in(const FoundCheckpoint& found) {
+  const auto& data = found.checkpoint.meta.at("config").at("data");
+  TrainedSize size{data.value("height", int64_t{0}), data.value("width", int64_t{0})};
+  if (size.width == 0) size.width = size.height;
+  return size;
+}
+
+}  // namespace
+
+TrainedSize trained_size(const std::string& run_or_checkpoint) {
+  return size_in(open_checkpoint(run_or_checkpoint, "muse"));
+}
+
 at::Tensor LoadedMaskGit::read(const std::vector<std::string>& texts) {
   return model->text(texts, text ? text->encode(texts).embeddings : at::Tensor());
 }
@@ -45,10 +60,9 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
 
   loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"));
   same("vqgan_identity", loaded.pictures->identity());
-  const auto& data = settings.at("data");
-  loaded.height = data.value("height", int64_t{0});
-  loaded.width = data.value("width", int64_t{0});
-  if (loaded.width == 0) loaded.width = loaded.height;
+  const TrainedSize size = size_in(found);
+  loaded.height = size.height;
+  loaded.width = size.width;
   loaded.smaller_height = settings.value("smaller_height", int64_t{0});
   if (loaded.smaller_height > 0) {
     loaded.smaller_width = loaded.smaller_height * loaded.width / loaded.height;

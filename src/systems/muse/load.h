@@ -16,6 +16,12 @@ namespace melete::muse {
 std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
                                                                Weights weights = Weights::best);
 
+// Of the pictures that a run of `vqgan` or `maskgit` was trained on.
+struct TrainedSize {
+  int64_t height = 0, width = 0;
+};
+TrainedSize trained_size(const std::string& run_or_checkpoint);
+
 // A run of `maskgit` with all that it was trained with.
 struct LoadedMaskGit {
   TextedMaskGit model{nullptr};                               // in eval mode

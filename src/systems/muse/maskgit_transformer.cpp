@@ -81,6 +81,10 @@ at::Tensor MaskGitAttentionImpl::forward(const at::Tensor& x, const Memory& memo
   return attend_to(norm(x), memory, hidden);
 }
 
+at::Tensor MaskGitAttentionImpl::forward_blind() {
+  return project(null_key_value[1].flatten().unsqueeze(0), output).squeeze(0);
+}
+
 MaskGitContext MaskGitContext::with_text_of(const at::Tensor& kept) const {
   MaskGitContext result = *this;
   result.hidden = hidden.clone();
@@ -89,10 +93,19 @@ MaskGitContext MaskGitContext::with_text_of(const at::Tensor& kept) const {
 }
 
 MaskGitContext MaskGitContext::without_text() const {
-  return with_text_of(at::zeros({hidden.size(0)}, hidden.options()));
+  const bool only_text = hidden.size(1) == 1 + text_length;
+  if (!only_text) return with_text_of(at::zeros({hidden.size(0)}, hidden.options()));
+  MaskGitContext result;
+  result.text_length = text_length;
+  result.blind_rows = rows();
+  result.hidden = hidden.narrow(0, 0, 0);
+  for (const auto& layer : layers)
+    result.layers.push_back({layer.keys.narrow(0, 0, 0), layer.values.narrow(0, 0, 0)});
+  return result;
 }
 
 MaskGitContext MaskGitContext::followed_by(const MaskGitContext& other) const {
+  require(blind_rows == 0, "[maskgit] rows that see nothing come last");
   const int64_t length = std::max(text_length, other.text_length);
   // Padding goes between the text and what follows it.
   const auto padded = [length](const at::Tensor& x, int64_t own, double filling) {
@@ -108,6 +121,7 @@ MaskGitContext MaskGitContext::followed_by(const MaskGitContext& other) const {
   };
   MaskGitContext both;
   both.text_length = length;
+  both.blind_rows = other.blind_rows;
   both.hidden = joined(hidden, other.hidden, 1);
   for (size_t i = 0; i < layers.size(); ++i)
     both.layers.push_back({joined(layers[i].keys, other.layers[i].keys, 0),
@@ -165,10 +179,24 @@ at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGit
   if (config_.self_condition && before.defined()) x = x + self_condition(before);
   for (size_t i = 0; i < context.layers.size(); ++i) {
     x = attention->at<MaskGitAttentionImpl>(i).forward(x) + x;
-    x = cross_attention->at<MaskGitAttentionImpl>(i).forward(x, context.layers[i], context.hidden) + x;
+    // Rows that differ in their context alone have been the same until now.
+    if (i == 0 && context.rows() > x.size(0)) x = x.repeat({context.rows() / x.size(0), 1, 1});
+    x = read(i, x, context);
     x = feed_forward->at<FeedForwardImpl>(i).forward(x) + x;
   }
   return norm(x);
+}
+
+// x and what cross attention adds to it
+at::Tensor MaskGitTransformerImpl::read(size_t layer, const at::Tensor& x, const MaskGitContext& context) {
+  auto& cross = cross_attention->at<MaskGitAttentionImpl>(layer);
+  const int64_t seeing = context.hidden.size(0);
+  const auto see = [&](const at::Tensor& rows) {
+    return cross.forward(rows, context.layers[layer], context.hidden) + rows;
+  };
+  if (context.blind_rows == 0) return see(x);
+  const at::Tensor blind = x.narrow(0, seeing, context.blind_rows) + cross.forward_blind();
+  return seeing == 0 ? blind : at::cat({see(x.narrow(0, 0, seeing)), blind});
 }
 
 at::Tensor MaskGitTransformerImpl::predict(const at::Tensor& embedded) {

@@ -45,6 +45,7 @@ struct MaskGitAttentionImpl : torch::nn::Module {
   // x [batch, positions, dim]; hidden bool [batch, 1 + n] or undefined
   at::Tensor forward(const at::Tensor& x);  // over itself
   at::Tensor forward(const at::Tensor& x, const Memory& memory, const at::Tensor& hidden);
+  at::Tensor forward_blind();  // [dim]: what every position gets that sees the learned pair alone
 
   Norm norm{nullptr};
   torch::nn::Linear query{nullptr}, key_value{nullptr}, output{nullptr};
@@ -61,12 +62,14 @@ TORCH_MODULE(MaskGitAttention);
 // What cross attention reads in every layer. Made once, it serves every step of a generation.
 struct MaskGitContext {
   std::vector<MaskGitAttentionImpl::Memory> layers;
-  at::Tensor hidden;    // bool [batch, 1 + keys]
-  int64_t text_length;  // keys that are text; they stand behind the learned one
+  at::Tensor hidden;        // bool [rows that see something, 1 + keys]
+  int64_t text_length = 0;  // keys that are text; they stand behind the learned one
+  int64_t blind_rows = 0;   // further rows that see nothing but the learned pair
 
+  int64_t rows() const { return hidden.size(0) + blind_rows; }
   MaskGitContext with_text_of(const at::Tensor& kept) const;  // kept: bool [batch]; others see no text
   MaskGitContext without_text() const;
-  // The rows of this one, then those of another. Shorter texts are padded.
+  // The rows of this one, all of which see something, then those of another. Shorter texts are padded.
   MaskGitContext followed_by(const MaskGitContext& other) const;
 };
 
@@ -78,7 +81,8 @@ struct MaskGitTransformerImpl : torch::nn::Module {
   MaskGitContext context(const at::Tensor& text, const at::Tensor& condition = {});
 
   // tokens [batch, positions] int64, mask_token() where hidden; self_condition [batch, positions, dim], what
-  // this function gave before, or undefined. -> [batch, positions, dim]
+  // this function gave before, or undefined. A context may have several times as many rows: then the batch is
+  // read in each of its parts. -> [rows of the context, positions, dim]
   at::Tensor embed(const at::Tensor& tokens, const MaskGitContext& context,
                    const at::Tensor& self_condition = {});
   at::Tensor predict(const at::Tensor& embedded);  // [..., dim] -> [..., outputs]
@@ -94,6 +98,8 @@ struct MaskGitTransformerImpl : torch::nn::Module {
   FeedForward self_condition{nullptr};
 
  private:
+  at::Tensor read(size_t layer, const at::Tensor& x, const MaskGitContext& context);
+
   MaskGitTransformerConfig config_;
 };
 TORCH_MODULE(MaskGitTransformer);

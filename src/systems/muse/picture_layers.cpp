@@ -21,8 +21,8 @@ at::Tensor channels_last(const at::Tensor& x) {
   return x.contiguous(at::MemoryFormat::ChannelsLast);
 }
 
-at::Tensor activated(const at::Tensor& x) {
-  return at::leaky_relu(x, 0.1);
+at::Tensor activated(at::Tensor x) {
+  return at::leaky_relu_(x, 0.1);
 }
 
 torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding) {

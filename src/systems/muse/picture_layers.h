@@ -10,7 +10,8 @@
 namespace melete::muse {
 
 at::Tensor channels_last(const at::Tensor& x);  // a no-op when it is so already
-at::Tensor activated(const at::Tensor& x);      // leaky ReLU, slope 0.1 everywhere in this system
+// Leaky ReLU, in place; its slope is 0.1 everywhere in this system.
+at::Tensor activated(at::Tensor x);
 
 torch::nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1,
                               int64_t padding = 0);

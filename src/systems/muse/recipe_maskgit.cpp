@@ -73,6 +73,7 @@ class MaskGitRecipe : public PicturesRecipe {
   }
 
   Feed open(const OpenRequest& request) override {
+    if (is_token_folder(data_from)) return open_encoded(request);
     FeedOptions options;
     options.with_text = true;
     const auto pictures = pictures_, smaller = smaller_;
@@ -114,6 +115,32 @@ class MaskGitRecipe : public PicturesRecipe {
   }
 
  private:
+  // What `melete images encode` has made of the pictures.
+  Feed open_encoded(const OpenRequest& request) const {
+    const auto check = [this](const TokenColumns& columns, const std::string& folder) {
+      const auto same = [&](const char* name, const std::string& wanted, const char* setting) {
+        require(columns.require_column(name, folder).identity == wanted,
+                "[data] the {} of {} were made by another VQ-GAN than {}; encode the pictures anew", name,
+                folder, setting);
+      };
+      same("tokens", pictures_->identity(), "vqgan_from");
+      if (smaller_) same("condition", smaller_->identity(), "smaller_vqgan_from");
+    };
+    Feed feed = open_picture_tokens(*this, check, request);
+    const auto text = text_;
+    const int64_t tokens = tokens_, condition = condition_tokens_;
+    return mapped(std::move(feed), [text, tokens, condition](Batch& batch) {
+      require(batch["tokens"].size(1) == tokens,
+              "[data] pictures of {} tokens were encoded, data.height and data.width make {}",
+              batch["tokens"].size(1), tokens);
+      if (condition > 0)
+        require(batch["condition"].size(1) == condition,
+                "[data] smaller pictures of {} tokens were encoded, smaller_height makes {}",
+                batch["condition"].size(1), condition);
+      if (text) batch.set("text_features", text->encode(batch.words("text")).embeddings);
+    });
+  }
+
   int64_t smaller_width() const { return smaller_height_ * width() / height(); }
 
   // dim: of a frozen encoder's features; 0: there is none.

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/error.h"
 #include "data/batch.h"
 #include "data/pictures.h"
 #include "losses/picture_quality.h"
@@ -47,16 +48,25 @@ void describe(Schema& s, VqganTaskConfig& c) {
            "the discriminator trains on batches of its own, as in muse-maskgit-pytorch");
 }
 
+Perception perception_of(Vgg16 vgg, bool as_upstream) {
+  if (vgg.is_empty()) return {};
+  return [vgg, as_upstream](const at::Tensor& pictures, Draws* draws) mutable {
+    require(pictures.size(1) == 1 || pictures.size(1) == 3,
+            "[vqgan] VGG sees grey or colour pictures, got {} channels; train without it", pictures.size(1));
+    vgg->to(pictures.device());
+    const at::Tensor colour = pictures.size(1) == 1 ? pictures.expand({-1, 3, -1, -1}) : pictures;
+    return as_upstream ? vgg->forward_raw(colour, draws) : vgg->forward(colour);
+  };
+}
+
 VqganTask::VqganTask(const VqganTaskConfig& config, Vgg16 vgg, nlohmann::ordered_json whole_config)
-    : config_(config), whole_config_(std::move(whole_config)), vqgan_(config.model), vgg_(std::move(vgg)) {}
+    : config_(config),
+      whole_config_(std::move(whole_config)),
+      vqgan_(config.model),
+      perceive_(perception_of(std::move(vgg), config.model.as_upstream)) {}
 
 std::string VqganTask::name() const {
   return kVqganTask;
-}
-
-Vgg16 VqganTask::vgg_beside(const at::Tensor& pictures) {
-  if (!vgg_.is_empty()) vgg_->to(pictures.device());
-  return vgg_;
 }
 
 std::vector<Phase> VqganTask::phases() {
@@ -88,7 +98,7 @@ Losses VqganTask::generator_losses(const Batch& batch, const StepContext& contex
     contest = &contests_.emplace_back();
   }
   const at::Tensor& pictures = batch["picture"];
-  const auto result = vqgan_->generator_losses(pictures, vgg_beside(pictures), context.draws, contest);
+  const auto result = vqgan_->generator_losses(pictures, perceive_, context.draws, contest);
   Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.ids, *vqgan_->vae);
   return losses;
@@ -109,7 +119,7 @@ Losses VqganTask::discriminator_losses(const Batch& batch, const StepContext& co
 
 Losses VqganTask::validate(const Batch& batch, const StepContext& context) {
   const at::Tensor& real = batch["picture"];
-  const auto result = vqgan_->generator_losses(real, vgg_beside(real), context.draws);
+  const auto result = vqgan_->generator_losses(real, perceive_, context.draws);
   const at::Tensor fake = result.output.pictures.to(at::kFloat);
   Losses losses{result.total, {{"loss", result.total}}};
   for (const auto& [name, value] : result.named)

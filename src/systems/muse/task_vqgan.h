@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/schema.h"
+#include "pretrained/vgg16.h"
 #include "systems/muse/vqgan.h"
 #include "train/phase_config.h"
 
@@ -23,6 +24,10 @@ struct VqganTaskConfig {
   VqganTaskConfig();
 };
 void describe(Schema& schema, VqganTaskConfig& config);
+
+// VGG as the model asks it: grey pictures become colour ones, and as_upstream leaves out ImageNet's mean and
+// spread. It follows the pictures to their device. vgg may be empty.
+Perception perception_of(Vgg16 vgg, bool as_upstream);
 
 // Batches have "picture" [items, channels, height, width].
 class VqganTask : public Task {
@@ -43,12 +48,11 @@ class VqganTask : public Task {
  private:
   Losses generator_losses(const Batch& batch, const StepContext& context);
   Losses discriminator_losses(const Batch& batch, const StepContext& context);
-  Vgg16 vgg_beside(const at::Tensor& pictures);
 
   VqganTaskConfig config_;
   nlohmann::ordered_json whole_config_;
   Vqgan vqgan_;
-  Vgg16 vgg_;  // no part of the model: it neither moves nor goes into checkpoints
+  Perception perceive_;  // no part of the model: it neither moves nor goes into checkpoints
   std::vector<VqganImpl::Contest> contests_;  // one a micro-batch of this step
 };
 

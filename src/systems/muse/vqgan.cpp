@@ -78,20 +78,13 @@ at::Tensor VqganImpl::reconstruction_loss(const at::Tensor& real, const at::Tens
   return config_.loss.reconstruction == "l2" ? at::mse_loss(fake, real) : at::l1_loss(fake, real);
 }
 
-at::Tensor VqganImpl::features(Vgg16& vgg, const at::Tensor& pictures, Draws* draws) const {
-  require(pictures.size(1) == 1 || pictures.size(1) == 3,
-          "[vqgan] VGG sees grey or colour pictures, got {} channels; train without it", pictures.size(1));
-  const at::Tensor colour = pictures.size(1) == 1 ? pictures.expand({-1, 3, -1, -1}) : pictures;
-  return config_.as_upstream ? vgg->forward_raw(colour, is_training() ? draws : nullptr)
-                             : vgg->forward(colour);
-}
-
-VqganImpl::Judgement VqganImpl::judge(const at::Tensor& real, const at::Tensor& fake, Vgg16 vgg,
-                                      Draws* draws) {
+VqganImpl::Judgement VqganImpl::judge(const at::Tensor& real, const at::Tensor& fake,
+                                      const Perception& perceive, Draws* draws) {
   Judgement judgement;
-  if (!vgg.is_empty() && config_.loss.perceptual_weight > 0) {
-    const at::Tensor wanted = features(vgg, real, draws);
-    judgement.perceptual = at::mse_loss(features(vgg, fake, draws).to(at::kFloat), wanted.to(at::kFloat));
+  if (perceive && config_.loss.perceptual_weight > 0) {
+    Draws* const dropout = is_training() ? draws : nullptr;
+    const at::Tensor wanted = perceive(real, dropout).to(at::kFloat);
+    judgement.perceptual = at::mse_loss(perceive(fake, dropout).to(at::kFloat), wanted);
   }
   if (has_discriminator()) {
     judgement.adversarial_logits = discriminator(fake);
@@ -130,18 +123,18 @@ at::Tensor VqganImpl::judged_directly(const at::Tensor& reconstruction, const Ju
 
 // A scalar with the value of the judges' losses whose gradient reaches the autoencoder through `fake` alone.
 at::Tensor VqganImpl::judged_detached(const at::Tensor& real, const at::Tensor& fake,
-                                      const at::Tensor& reconstruction, Vgg16 vgg, Draws* draws,
-                                      Contest* contest, NamedLosses& named) {
+                                      const at::Tensor& reconstruction, const Perception& perceive,
+                                      Draws* draws, Contest* contest, NamedLosses& named) {
   const at::Tensor seen = fake.detach().requires_grad_();
   Judgement judgement;
   if (contest != nullptr && has_discriminator()) {
     // The graph is recorded with the discriminator's weights in it, for its own phase later; here only the
     // gradient of the pixels is asked for, so no gradient of a weight is computed.
     const WeightsInGraph recorded(*discriminator);
-    judgement = judge(real, seen, vgg, draws);
+    judgement = judge(real, seen, perceive, draws);
     contest->fake_logits = judgement.adversarial_logits;
   } else {
-    judgement = judge(real, seen, vgg, draws);
+    judgement = judge(real, seen, perceive, draws);
   }
   const auto& weights = config_.loss;
   at::Tensor value = at::zeros_like(reconstruction.detach()), pixels;
@@ -170,8 +163,8 @@ at::Tensor VqganImpl::judged_detached(const at::Tensor& real, const at::Tensor& 
   return carrier + (value - carrier).detach();
 }
 
-VqganImpl::GeneratorLosses VqganImpl::generator_losses(const at::Tensor& pictures, Vgg16 vgg, Draws* draws,
-                                                       Contest* contest) {
+VqganImpl::GeneratorLosses VqganImpl::generator_losses(const at::Tensor& pictures, const Perception& perceive,
+                                                       Draws* draws, Contest* contest) {
   GeneratorLosses result;
   result.output = vae->forward(pictures, draws);
   const at::Tensor fake = result.output.pictures.to(at::kFloat);
@@ -180,11 +173,11 @@ VqganImpl::GeneratorLosses VqganImpl::generator_losses(const at::Tensor& picture
   result.named = {{"reconstruction", reconstruction.detach()},
                   {"auxiliary", result.output.auxiliary.detach()}};
 
-  const bool direct = !at::GradMode::is_enabled() || (!vgg.is_empty() && any_wants_gradient(*vgg)) ||
-                      (has_discriminator() && any_wants_gradient(*discriminator));
+  const bool direct =
+      !at::GradMode::is_enabled() || (has_discriminator() && any_wants_gradient(*discriminator));
   const at::Tensor judged =
-      direct ? judged_directly(reconstruction, judge(pictures, fake, vgg, draws), result.named)
-             : judged_detached(pictures, fake, reconstruction, vgg, draws, contest, result.named);
+      direct ? judged_directly(reconstruction, judge(pictures, fake, perceive, draws), result.named)
+             : judged_detached(pictures, fake, reconstruction, perceive, draws, contest, result.named);
   result.total = config_.loss.reconstruction_weight * reconstruction + judged;
   if (has_discriminator() || !config_.as_upstream) result.total = result.total + result.output.auxiliary;
   return result;

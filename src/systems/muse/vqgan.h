@@ -4,11 +4,11 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "pretrained/vgg16.h"
 #include "systems/muse/picture_discriminator.h"
 #include "systems/muse/vqgan_vae.h"
 
@@ -37,6 +37,11 @@ void describe(Schema& schema, VqganConfig& config);
 
 using NamedLosses = std::vector<std::pair<std::string, at::Tensor>>;
 
+// What a network that nobody trains here (VGG) sees in pictures, by which a reconstruction is compared with
+// its picture: [batch, channels, height, width] in [0, 1] -> [batch, features]. draws: of its dropout, none
+// in eval. Empty: there is no perceptual loss.
+using Perception = std::function<at::Tensor(const at::Tensor& pictures, Draws* draws)>;
+
 struct VqganImpl : torch::nn::Module {
   explicit VqganImpl(const VqganConfig& config);
 
@@ -54,13 +59,12 @@ struct VqganImpl : torch::nn::Module {
     NamedLosses named;
     VqganVaeImpl::Output output;
   };
-  // pictures as in VqganVaeImpl. vgg may be empty: no perceptual loss. With `contest` the reconstruction and
-  // its judgement are kept there.
+  // pictures as in VqganVaeImpl. With `contest` the reconstruction and its judgement are kept there.
   //
-  // Gradients reach the weights of discriminator and VGG only where those require them; then, and only then,
-  // the whole graph is kept. Else both see a detached reconstruction, and what they say of each pixel is put
+  // Gradients reach the discriminator's weights only where those require them; then, and only then, the whole
+  // graph is kept. Else both judges see a detached reconstruction, and what they say of each pixel is put
   // through the decoder once.
-  GeneratorLosses generator_losses(const at::Tensor& pictures, Vgg16 vgg, Draws* draws,
+  GeneratorLosses generator_losses(const at::Tensor& pictures, const Perception& perceive, Draws* draws,
                                    Contest* contest = nullptr);
 
   // Reconstructions of new pictures, made without gradient. update: see VqganVaeImpl.
@@ -84,18 +88,17 @@ struct VqganImpl : torch::nn::Module {
     at::Tensor perceptual, adversarial;
     at::Tensor adversarial_logits;
   };
-  Judgement judge(const at::Tensor& real, const at::Tensor& fake, Vgg16 vgg, Draws* draws);
+  Judgement judge(const at::Tensor& real, const at::Tensor& fake, const Perception& perceive, Draws* draws);
   // How much of the adversarial loss balances the other one in the decoder's last layer.
   at::Tensor adaptive_weight(const at::Tensor& gradient_of_loss,
                              const at::Tensor& gradient_of_adversarial) const;
 
  private:
   at::Tensor reconstruction_loss(const at::Tensor& real, const at::Tensor& fake) const;
-  at::Tensor features(Vgg16& vgg, const at::Tensor& pictures, Draws* draws) const;
   at::Tensor judged_directly(const at::Tensor& reconstruction, const Judgement& judgement,
                              NamedLosses& named);
   at::Tensor judged_detached(const at::Tensor& real, const at::Tensor& fake, const at::Tensor& reconstruction,
-                             Vgg16 vgg, Draws* draws, Contest* contest, NamedLosses& named);
+                             const Perception& perceive, Draws* draws, Contest* contest, NamedLosses& named);
 
   VqganConfig config_;
 };
