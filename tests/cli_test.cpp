@@ -176,8 +176,10 @@ TEST(Arguments, DashesNumbersAndTheEndOfFlags) {
 
 // However a name was spelled in the program and on the command line, it is one name, shown in one spelling.
 TEST(Arguments, DashesAndUnderscoresAreOneName) {
-  for (const auto& [registered, typed] : std::vector<std::pair<std::string, std::string>>{
-           {"auto-resume", "--auto-resume"}, {"auto-resume", "--auto_resume"}, {"auto_resume", "--auto-resume"}}) {
+  for (const auto& [registered, typed] :
+       std::vector<std::pair<std::string, std::string>>{{"auto-resume", "--auto-resume"},
+                                                        {"auto-resume", "--auto_resume"},
+                                                        {"auto_resume", "--auto-resume"}}) {
     bool resume = false;
     std::string data;
     Arguments arguments("train", "trains");

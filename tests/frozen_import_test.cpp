@@ -137,7 +137,7 @@ TEST(EncodecImport, WidthsThatDoNotDivide) {
     config.filters = filters;
     config.compress = compress;
     config.ratios = {4, 2, 2};
-    config.codebooks = 4;
+    config.codebooks = config.quantizers = 4;
     config.codebook_size = 16;
     TensorMap theirs;
     const Encodec model(config);

@@ -188,6 +188,27 @@ TEST(Export, NamesStandAsPyTorchListsThem) {
   EXPECT_EQ(sorted, theirs);
 }
 
+// Options of the quantizer go out and come in again.
+TEST(Export, QuantizerOptionsAreArgumentsThere) {
+  SoundStreamGanConfig config = audiolm_pytorch::soundstream_config(nlohmann::ordered_json::object());
+  QuantizerConfig& q = config.codec.quantizer;
+  EXPECT_FALSE(audiolm_pytorch::soundstream_arguments(config).contains("rq_kwargs"));
+  q.cosine = q.shared_codebook = q.cross_entropy_commitment = q.orthogonal_active_only = true;
+  q.differentiable_choice = q.reinmax = true;
+  q.orthogonal_weight = 10;
+  q.orthogonal_max_codes = 64;
+  q.synchronous_update = 0.2;
+  q.codebook_dim = 8;
+  q.epsilon = 1e-4;
+  for (const char* update : {"gradient", "none", "average"}) {
+    q.codebook_update = update;
+    const auto arguments = audiolm_pytorch::soundstream_arguments(config);
+    SoundStreamGanConfig back =
+        audiolm_pytorch::soundstream_config({{"rq_kwargs", arguments.at("rq_kwargs")}});
+    EXPECT_EQ(schema_of(back.codec.quantizer).json(), schema_of(q).json());
+  }
+}
+
 // A run that was never a package: what its own trainer saved, in another program's words, and back again.
 TEST(Export, ACodecBornHereIsATrainingPackage) {
   TemporaryFolder folder;

@@ -79,8 +79,8 @@ int64_t size_of(int descriptor) {
   return ::fstat(descriptor, &status) == 0 ? static_cast<int64_t>(status.st_size) : 0;
 }
 
-// The last line that it said.
-std::string last_words(int messages) {
+// The last line that it said, without the file's name at its front.
+std::string last_words(int messages, const std::string& name) {
   constexpr int64_t kMost = 2000;
   std::string text(kMost, '\0');
   const ssize_t got =
@@ -88,6 +88,7 @@ std::string last_words(int messages) {
   text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   std::string line = text.substr(text.find_last_of("\r\n") + 1);
+  if (line.starts_with(name + ": ")) line = line.substr(name.size() + 2);
   for (char& c : line)
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   return line.empty() ? "no reason given" : line.substr(0, 300);
@@ -132,35 +133,35 @@ int decode_with_ffmpeg(const std::string& path, const FfmpegLimits& limits) {
   require(!program.empty(),
           "[audio] {} needs the program ffmpeg, which is not installed; try: apt install ffmpeg", path);
   Descriptor output(open_nameless()), messages(open_nameless());
-  // "file:" and an absolute path: a name that begins with a dash, or looks like an address, stays a name.
-  const pid_t child = start(program,
-                            {"ffmpeg",
-                             "-nostdin",
-                             "-hide_banner",
-                             "-loglevel",
-                             "error",
-                             "-threads",
-                             "1",
-                             "-protocol_whitelist",
-                             "file,pipe",
-                             "-i",
-                             "file:" + fs::absolute(path).string(),
-                             "-map",
-                             "0:a:0",
-                             "-vn",
-                             "-sn",
-                             "-dn",
-                             "-c:a",
-                             "pcm_f32be",
-                             "-f",
-                             "au",
-                             "pipe:1"},
+  // A name that begins with a dash, or looks like an address, stays a name.
+  const std::string name = "file:" + fs::absolute(path).string();
+  const pid_t child = start(program, {"ffmpeg",
+                                      "-nostdin",
+                                      "-hide_banner",
+                                      "-loglevel",
+                                      "error",
+                                      "-threads",
+                                      "1",
+                                      "-protocol_whitelist",
+                                      "file,pipe",
+                                      "-i",
+                                      name,
+                                      "-map",
+                                      "0:a:0",
+                                      "-vn",
+                                      "-sn",
+                                      "-dn",
+                                      "-c:a",
+                                      "pcm_f32be",
+                                      "-f",
+                                      "au",
+                                      "pipe:1"},
                             output.get(), messages.get());
   switch (wait_for(child, output.get(), limits)) {
     case Ending::well:
       break;
     case Ending::badly:
-      fail("[audio] ffmpeg cannot read {}: {}", path, last_words(messages.get()));
+      fail("[audio] ffmpeg cannot read {}: {}", path, last_words(messages.get(), name));
     case Ending::too_long:
       fail("[audio] ffmpeg took more than {:g} s for {} and was stopped; try converting it first",
            limits.seconds, path);

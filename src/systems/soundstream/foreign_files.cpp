@@ -151,6 +151,34 @@ void check_against_weights(const Json& arguments, const Json& seen, const std::s
               value.dump());
 }
 
+namespace {
+
+// What SoundStream(...) hands on to its quantizer, as far as it is not as usual.
+Json quantizer_arguments(const QuantizerConfig& q) {
+  const QuantizerConfig usual;
+  Json made = Json::object();
+  const auto add = [&made](const char* name, const auto& value, const auto& ordinary) {
+    if (value != ordinary) made[name] = value;
+  };
+  add("codebook_dim", q.codebook_dim, usual.codebook_dim);
+  add("shared_codebook", q.shared_codebook, usual.shared_codebook);
+  add("use_cosine_sim", q.cosine, usual.cosine);
+  add("sample_codebook_temp", q.temperature, usual.temperature);
+  add("eps", q.epsilon, usual.epsilon);
+  add("commitment_use_cross_entropy_loss", q.cross_entropy_commitment, usual.cross_entropy_commitment);
+  add("orthogonal_reg_weight", q.orthogonal_weight, usual.orthogonal_weight);
+  add("orthogonal_reg_active_codes_only", q.orthogonal_active_only, usual.orthogonal_active_only);
+  add("orthogonal_reg_max_codes", q.orthogonal_max_codes, usual.orthogonal_max_codes);
+  add("straight_through", q.differentiable_choice, usual.differentiable_choice);
+  add("reinmax", q.reinmax, usual.reinmax);
+  add("sync_update_v", q.synchronous_update, usual.synchronous_update);
+  if (q.codebook_update != "average") made["ema_update"] = false;
+  if (q.codebook_update == "gradient") made["learnable_codebook"] = true;
+  return made;
+}
+
+}  // namespace
+
 Json soundstream_arguments(const SoundStreamGanConfig& config) {
   const SoundStreamConfig& codec = config.codec;
   const QuantizerConfig& quantizer = codec.quantizer;
@@ -211,6 +239,7 @@ Json soundstream_arguments(const SoundStreamGanConfig& config) {
         {"hop_length", config.stft.hop},
         {"win_length", config.stft.window}}},
   };
+  if (const Json more = quantizer_arguments(quantizer); !more.empty()) made["rq_kwargs"] = more;
   return made;
 }
 

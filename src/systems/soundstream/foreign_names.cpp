@@ -26,6 +26,7 @@ std::function<void(const Json&)> to_list(std::vector<int64_t>& target) {
 }
 
 ArgumentSetters quantizer_setters(QuantizerConfig& q) {
+  const auto ignored = [](const Json&) {};
   return {
       {"num_quantizers", argument_to(q.quantizers)},
       {"codebook_size", argument_to(q.codebook_size)},
@@ -48,6 +49,25 @@ ArgumentSetters quantizer_setters(QuantizerConfig& q) {
       {"commitment_loss_weight", argument_to(q.lfq_commitment_weight)},
       {"diversity_gamma", argument_to(q.diversity)},
       {"frac_per_sample_entropy", argument_to(q.entropy_fraction)},
+      {"eps", argument_to(q.epsilon)},
+      {"commitment_use_cross_entropy_loss", argument_to(q.cross_entropy_commitment)},
+      {"orthogonal_reg_weight", argument_to(q.orthogonal_weight)},
+      {"orthogonal_reg_active_codes_only", argument_to(q.orthogonal_active_only)},
+      {"orthogonal_reg_max_codes", argument_to(q.orthogonal_max_codes)},
+      {"straight_through", argument_to(q.differentiable_choice)},
+      {"reinmax", argument_to(q.reinmax)},
+      {"sync_update_v", argument_to(q.synchronous_update)},
+      {"ema_update",
+       [&q](const Json& on) {
+         if (!on.get<bool>() && q.codebook_update == "average") q.codebook_update = "none";
+       }},
+      {"learnable_codebook",
+       [&q](const Json& on) {
+         if (on.get<bool>()) q.codebook_update = "gradient";
+       }},
+      {"freeze_codebook", ignored},  // kept, and never looked at
+      {"sync_kmeans", ignored},
+      {"sync_codebook", ignored},
   };
 }
 
