@@ -47,10 +47,6 @@ TEST(MusicLmLearning, CaptionsOfUnheardPiecesAreFound) {
   schema.set("train.steps", std::to_string(kSteps));
   schema.set("train.validate_batches", "2");
   schema.set("batch_size", std::to_string(kAmong));
-  schema.set("model.sample_rate_hz", "8000");
-  schema.set("model.audio.spectrogram.n_fft", "256");
-  schema.set("model.audio.spectrogram.window", "256");
-  schema.set("model.audio.spectrogram.hop", "128");
   schema.check();
   recipe->settle();
 

@@ -154,7 +154,7 @@ TEST(Search, EqualsBruteForce) {
     ASSERT_EQ(found.size(), 25u);
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_NEAR(found[i].score, -all[i].first, 1e-5);
-      if (i > 0) EXPECT_LE(found[i].score, found[i - 1].score);
+      EXPECT_LE(found[i].score, found[i == 0 ? 0 : i - 1].score);
     }
     EXPECT_EQ(found.front().row, query == 400 ? 13 : query);
   }

@@ -128,15 +128,26 @@ void check_loss_weight(const Case& c, Checker& check, const TowerOutput& output)
   loss.backward();
 }
 
+// An argument of the call, wherever a case says it.
+bool keeps_all_patches(const Case& c) {
+  const char* name = "force_no_patch_dropout";
+  const auto& inputs = c.json.at("inputs");
+  if (inputs.contains(name)) return inputs[name].at("value").get<bool>();
+  for (const char* part : {"forward", "call"})
+    if (c.json.contains(part)) return c.json[part].value(name, false);
+  return c.json.value(name, false);
+}
+
 void check_audio_tower(const Case& c, Checker& check) {
-  AudioTower tower(musiclm_pytorch::audio_config(c.config));
+  AudioTowerConfig config = musiclm_pytorch::audio_config(c.config);
+  if (keeps_all_patches(c)) config.patch_dropout = 0;
+  AudioTower tower(config);
   musiclm_pytorch::load(*tower, c.weights, {"audio.", "audio."});
   const AudioInput input{c.in("x"), {}};
   std::optional<AudioPlan> plan;
   if (trains(c)) {
     MulanDraws draws(c, "rand.");
     plan = tower->plan(input, draws);
-    if (c.json.value("force_no_patch_dropout", false)) plan->patch_order.reset();
   }
 
   at::Tensor spectrogram = tower->spectrogram(input);
