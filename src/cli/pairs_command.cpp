@@ -102,11 +102,11 @@ int back_translate_command(const std::vector<std::string>& args) {
   } else {
     set_threads(static_cast<int>(threads));
     spear_tts::Reader reader = spear_tts::open_reader(from, weights_named(weights), kBackTranslateTask);
-    std::optional<ProgressBar> bar;
+    std::optional<ProgressBar> bar;  // appears with the first report, when the total is known
     settings.reading.rank = place.rank;
     settings.reading.rank_count = place.size;
     settings.reading.progress = [&](int64_t done, int64_t of) {
-      if (!bar) bar.emplace("reading", of, "items");
+      if (!bar && of > 0) bar.emplace("reading", of, "items");
       bar->update(done);
     };
     const spear_tts::ReadingResult result = spear_tts::read_speech(reader, tokens, out, settings.reading);

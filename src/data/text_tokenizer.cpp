@@ -5,6 +5,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "data/base/unicode.h"
 #include "data/word_tokenizer.h"
 #include "io/base/checksum.h"
 
@@ -52,7 +53,7 @@ std::string ByteTokenizer::text(const std::vector<int64_t>& ids) const {
   std::string result;
   for (const int64_t id : ids)
     if (id >= kFirstByte && id < vocabulary()) result += static_cast<char>(id - kFirstByte);
-  return result;
+  return utf8(code_points(result));  // a model may write bytes that are no characters
 }
 
 SentencePieceTokenizer::SentencePieceTokenizer(const std::string& model_path)
@@ -71,7 +72,7 @@ std::string SentencePieceTokenizer::text(const std::vector<int64_t>& ids) const 
   std::vector<int64_t> plain;
   for (const int64_t id : ids)
     if (id > kTextEnd && id < vocabulary()) plain.push_back(id);
-  return model_.decode(plain);
+  return utf8(code_points(model_.decode(plain)));
 }
 
 void describe(Schema& s, TextTokenizerConfig& c) {

@@ -54,9 +54,9 @@ Json arguments_of_file(const TensorMap& state, const Json& given, std::vector<st
   made["ff_mult"] = feed_forward_multiplier(size_at(state, "source_transformer.layers.0.2.4.weight", 1),
                                             made["dim"].get<int64_t>());
   for (const auto& [name, value] : made.items())
-    require(name == "ff_mult" || !given.contains(name) || given[name].is_null() || given[name] == value,
-            "[{}] the given arguments say {} = {}, the weights say {}", kWhere, name, given[name].dump(),
-            value.dump());
+    if (name != "ff_mult" && given.contains(name) && !given[name].is_null() && given[name] != value)
+      fail("[{}] the given arguments say {} = {}, the weights say {}", kWhere, name, given[name].dump(),
+           value.dump());
   const bool early_exit = find_weight(state, "to_early_exit_semantic_logits.2.weight") != nullptr;
   require(!early_exit || given.contains("target_early_exit_layer"),
           "[{}] the model has an early exit, and weights do not tell after which layer; give "

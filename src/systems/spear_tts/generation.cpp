@@ -78,7 +78,7 @@ class SpearGeneration final : public Generation {
         text_to_tokens(reader, texts, config_, run.seed, &report,
                        [&](int64_t done, int64_t of) { run.progress("tokens", done, of); });
     say_speed(reader, texts, spoken, report, run);
-    if (as_tokens) return write_tokens(at::cat(spoken), run);
+    if (as_tokens) return write_tokens(spoken, run);
     write_sound(reader, spoken, parts, run);
   }
 
@@ -119,13 +119,18 @@ class SpearGeneration final : public Generation {
                         rate(without), rate(report) / rate(without), verdict));
   }
 
-  void write_tokens(const at::Tensor& tokens, const GenerationRun& run) const {
-    const at::Tensor plain = tokens.contiguous();
+  // A line for each passage.
+  void write_tokens(const std::vector<at::Tensor>& spoken, const GenerationRun& run) const {
     AtomicFile file(run.out);
-    file.write(fmt::format(
-        "{}\n", fmt::join(plain.data_ptr<int64_t>(), plain.data_ptr<int64_t>() + plain.numel(), " ")));
+    int64_t count = 0;
+    for (const at::Tensor& row : spoken) {
+      const at::Tensor plain = row.contiguous();
+      const int64_t* const first = plain.data_ptr<int64_t>();
+      file.write(fmt::format("{}\n", fmt::join(first, first + plain.numel(), " ")));
+      count += plain.numel();
+    }
     file.commit();
-    run.say(fmt::format("{}  {} semantic tokens", run.out, plain.numel()));
+    run.say(fmt::format("{}  {} semantic tokens", run.out, count));
   }
 
   void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken,

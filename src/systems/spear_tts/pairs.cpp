@@ -158,6 +158,7 @@ ReadingResult read_speech(Reader& reader, const std::string& folder, const std::
   int64_t own = 0, done = 0;
   for (int64_t shard = options.rank; shard < writer.shards(); shard += options.rank_count)
     own += writer.end_item(shard) - writer.first_item(shard);
+  if (options.progress) options.progress(0, own);
   for (int64_t shard = options.rank; shard < writer.shards(); shard += options.rank_count) {
     const auto first = items.begin() + writer.first_item(shard), end = items.begin() + writer.end_item(shard);
     done += end - first;
