@@ -131,7 +131,7 @@ Speaker::Remade Speaker::remake(const KnownSpeech& speech, int64_t from, int64_t
   Condition condition;
   condition.tokens = tokens;
   condition.context =
-      at::cat({with_length(speech.frames, from).narrow(1, 0, from),
+      at::cat({speech.frames.narrow(1, 0, from),
                at::zeros({1, made, speech.frames.size(2)}), speech.frames.narrow(1, to, after)},
               1);
   condition.hidden = at::zeros({1, from + made + after}, at::kBool);

@@ -45,7 +45,7 @@ class SpeechAligner {
   std::vector<double> ends_seconds(const at::Tensor& wave, const Phonemes& phonemes);
 
  private:
-  SpeechAligner(const FoundCheckpoint& found);
+  explicit SpeechAligner(const FoundCheckpoint& found);
 
   PhonemizerConfig phonemizer_;
   PhonemeTable table_;

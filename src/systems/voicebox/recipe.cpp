@@ -4,7 +4,6 @@
 #include "data/mapped_batches.h"
 #include "dist/group.h"
 #include "roles/open.h"
-#include "systems/vocos/load.h"
 #include "systems/voicebox/load.h"
 #include "systems/voicebox/masks.h"
 #include "systems/voicebox/phoneme_frames.h"
