@@ -98,10 +98,10 @@ Json mulan_arguments(const TensorMap& state) {
 // Those that a person gave go before what was seen, unless they contradict it.
 void lay_over(Json& seen, const Json& given, const std::string& where) {
   for (const auto& [name, value] : given.items()) {
-    require(
-        !seen.contains(name) || seen[name] == value || (seen[name].is_number_float() && value.is_number()),
-        "[musiclm-pytorch] the given arguments say {}{} = {}, the weights say {}", where, name, value.dump(),
-        seen[name].dump());
+    if (const auto known = seen.find(name); known != seen.end())
+      require(*known == value || (known->is_number_float() && value.is_number()),
+              "[musiclm-pytorch] the given arguments say {}{} = {}, the weights say {}", where, name,
+              value.dump(), known->dump());
     seen[name] = value;
   }
 }
