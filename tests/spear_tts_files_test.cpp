@@ -204,10 +204,17 @@ std::string package_named(const std::string& name) {
   return std::string(MELETE_SOURCE_DIR) + "/tests/golden/spear-tts/checkpoints/" + name + ".pt";
 }
 
+// Weights do not tell after which layer the early exit is.
+nlohmann::ordered_json arguments_of(const std::string& task) {
+  if (task == kTextToSemanticTask) return {{"target_early_exit_layer", 1}};
+  return nlohmann::ordered_json::object();
+}
+
 TEST(SpearImport, PackagesComeOutAsTheyWentIn) {
   TemporaryFolder folder;
   for (const auto& [name, task] : kPackages) {
-    const ImportedCheckpoint imported = import_foreign("spear-tts-pytorch", package_named(name));
+    const ImportedCheckpoint imported =
+        import_foreign("spear-tts-pytorch", package_named(name), arguments_of(task));
     EXPECT_EQ(imported.kind, task);
     EXPECT_TRUE(imported.complete);
     EXPECT_EQ(imported.checkpoint.step(), 3);
@@ -222,7 +229,8 @@ TEST(SpearImport, ShapesAndOptimisersTellTheSettings) {
   for (const auto& [name, task] : kPackages) {
     // Without its name, what its optimiser counts tells which trainer it was.
     fs::copy_file(package_named(name), folder / (task + ".pt"));
-    const ImportedCheckpoint imported = import_foreign("spear-tts-pytorch", folder / (task + ".pt"));
+    const ImportedCheckpoint imported =
+        import_foreign("spear-tts-pytorch", folder / (task + ".pt"), arguments_of(task));
     EXPECT_EQ(imported.kind, task);
     const auto& config = imported.checkpoint.meta.at("config");
     EXPECT_EQ(config.at("model").at("dim"), 24);
@@ -239,19 +247,24 @@ TEST(SpearImport, ShapesAndOptimisersTellTheSettings) {
       EXPECT_EQ(config.at("task").at("frozen_encoder_layers"), 2);
     }
   }
-  try {
-    import_foreign("spear-tts-pytorch", package_named("text.semantic.2"), {{"heads", 4}});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("the weights say 2"));
-  }
+  const auto expect_error = [](const nlohmann::ordered_json& arguments, const char* says) {
+    try {
+      import_foreign("spear-tts-pytorch", package_named("text.semantic.2"), arguments);
+      FAIL() << says;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+  };
+  expect_error({{"heads", 4}, {"target_early_exit_layer", 1}}, "the weights say 2");
+  expect_error({}, "give target_early_exit_layer=N");
 }
 
 // A checkpoint of our own becomes a package like theirs: the same keys with the same shapes.
 TEST(SpearImport, OurOwnRunsBecomePackagesLikeTheirs) {
   TemporaryFolder folder;
   for (const auto& [name, task] : kPackages) {
-    ImportedCheckpoint imported = import_foreign("spear-tts-pytorch", package_named(name));
+    ImportedCheckpoint imported =
+        import_foreign("spear-tts-pytorch", package_named(name), arguments_of(task));
     imported.checkpoint.meta.erase("foreign");
     save_checkpoint(folder / "x.safetensors", imported.checkpoint);
     export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
