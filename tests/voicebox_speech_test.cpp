@@ -1,20 +1,11 @@
-// From text to speech: the parts between the models, and that the whole learns to speak.
+// From text to speech: the parts between the models.
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <limits>
 #include <numbers>
 
-#include "base/temporary_folder.h"
-#include "cli/app.h"
 #include "core/base/error.h"
-#include "core/engine.h"
-#include "data/base/synth_speech.h"
-#include "generate/sampling.h"
-#include "io/audio_tensor.h"
 #include "systems/vocos/griffin_lim.h"
 #include "systems/voicebox/align_recordings.h"
 #include "systems/voicebox/generation_speech.h"
@@ -23,11 +14,6 @@
 
 namespace melete::voicebox {
 namespace {
-
-namespace fs = std::filesystem;
-using melete::testing::TemporaryFolder;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(VoiceboxSpeech, AScriptIsSentencesAndPauses) {
   const auto script = read_script("Hello there. <break 0.5s>How are you? <break 20ms/>");
@@ -112,138 +98,6 @@ TEST(VoiceboxSpeech, TimingErrorsAreOfWhatIsInBoth) {
   EXPECT_NEAR(errors.within_25_ms, 0.5, 1e-6);
   known.list[0].path = "c.wav";
   EXPECT_THROW(timing_errors(found, known), Error);
-}
-
-// Sentences by one voice with the times of their phonemes: folder.flac's and folder.jsonl.
-Timings synthesized(const std::string& folder, int64_t count, uint64_t seed) {
-  SynthOptions options;
-  options.folder = folder;
-  options.count = count;
-  options.seed = seed;
-  options.rate_hz = 16000;
-  options.voice = "en-us+f3";
-  options.timings = folder + ".jsonl";
-  synth_speech(options);
-  return read_timings(options.timings);
-}
-
-int melete_program(const std::vector<std::string>& words) {
-  return run_program(words);
-}
-
-TEST(VoiceboxLearning, TheAlignerFindsWhenPhonemesAreSaid) {
-  if (!espeak_library_installed()) GTEST_SKIP() << "libespeak-ng is not installed";
-  set_threads(0);
-  const TemporaryFolder folder;
-  synthesized(folder / "train", 64, 1);
-  const Timings known = synthesized(folder / "held", 8, 2);
-  ASSERT_EQ(
-      melete_program({"train", "aligner", "--config", MELETE_SOURCE_DIR "/recipes/voicebox/aligner.toml",
-                      "--data", folder / "train", "--out", folder / "run", "--train.steps", "250",
-                      "--task.binarisation_from", "150", "--train.sample_every", "0"}),
-      0);
-  SpeechAligner aligner(folder / "run");
-  const auto result = align_recordings(aligner, load_entries(folder / "held"));
-  EXPECT_TRUE(result.skipped.empty());
-  const TimingErrors errors = timing_errors(result.timings, known);
-  std::printf("held-out ends of phonemes: median error %.1f ms, mean %.1f ms\n", errors.median_ms,
-              errors.mean_ms);
-  EXPECT_LT(errors.median_ms, 25);
-}
-
-// Frames of each held-out sentence, made from its phonemes alone.
-std::vector<at::Tensor> read_aloud(LoadedVoicebox& voicebox, const Timings& held) {
-  std::vector<at::Tensor> made;
-  const double per_second = voicebox.features->frames_per_second();
-  for (const SpokenTiming& timing : held.list) {
-    const auto frames = static_cast<int64_t>(timing.ends_seconds.back() * per_second);
-    Condition condition;
-    condition.context = at::zeros({1, frames, voicebox.features->dim()});
-    condition.hidden = at::ones({1, frames}, at::kBool);
-    condition.tokens = ids_by_frame(voicebox.phonemes.ids(timing.phonemes),
-                                    frames_of(timing.ends_seconds, per_second, frames))
-                           .unsqueeze(0);
-    FlowSampling how;
-    how.solver.steps = 6;
-    RowDraws draws(1, "test", 1);
-    made.push_back(sample(voicebox.model, condition, how, draws).frames[0]);
-  }
-  return made;
-}
-
-struct Heard {
-  double right = 0, wrong = 0;  // mean warped distances to the sentence that was asked for, and to others
-  int64_t recognised = 0;       // how often the right one is the nearest
-};
-
-Heard listen(const LoadedVoicebox& voicebox, const std::vector<at::Tensor>& made, const Timings& held) {
-  Heard heard;
-  std::vector<at::Tensor> real;
-  for (const SpokenTiming& timing : held.list)
-    real.push_back(voicebox.scale.apply(
-        voicebox.features->encode(read_mono(timing.path, voicebox.features->rate_hz()).unsqueeze(0)))[0]);
-  const auto count = static_cast<double>(made.size());
-  for (size_t i = 0; i < made.size(); ++i) {
-    const double right = warped_distance(made[i], real[i]);
-    double nearest = std::numeric_limits<double>::infinity();
-    for (size_t j = 0; j < real.size(); ++j) {
-      if (j == i) continue;
-      const double wrong = warped_distance(made[i], real[j]);
-      nearest = std::min(nearest, wrong);
-      heard.wrong += wrong / (count * (count - 1));
-    }
-    heard.right += right / count;
-    heard.recognised += right < nearest;
-  }
-  return heard;
-}
-
-TEST(VoiceboxLearning, ItLearnsToSpeakSentencesItHasNeverHeard) {
-  if (!espeak_library_installed()) GTEST_SKIP() << "libespeak-ng is not installed";
-  set_threads(0);
-  const TemporaryFolder folder;
-  synthesized(folder / "train", 100, 1);
-  const Timings held = synthesized(folder / "held", 6, 2);
-  const auto train = [&](const std::string& run, const std::string& steps) {
-    return melete_program({"train",
-                           "voicebox",
-                           "--config",
-                           MELETE_SOURCE_DIR "/recipes/voicebox/speech_tiny.toml",
-                           "--data",
-                           folder / "train",
-                           "--timings",
-                           folder / "train.jsonl",
-                           "--out",
-                           folder / run,
-                           "--train.steps",
-                           steps,
-                           "--batch_size",
-                           "8",
-                           "--model.transformer.dim",
-                           "96",
-                           "--model.transformer.depth",
-                           "2",
-                           "--task.optimiser.learning_rate",
-                           "2e-3",
-                           "--task.schedule.warmup_steps",
-                           "20",
-                           "--train.sample_every",
-                           "0",
-                           "--train.ema.enabled",
-                           "false"});
-  };
-  ASSERT_EQ(train("run", "400"), 0);
-  ASSERT_EQ(train("untrained", "1"), 0);
-  const auto heard_of = [&](const std::string& run) {
-    LoadedVoicebox voicebox = load_voicebox(folder / run, Weights::best);
-    return listen(voicebox, read_aloud(voicebox, held), held);
-  };
-  const Heard trained = heard_of("run"), untrained = heard_of("untrained");
-  std::printf("warped distance: right sentence %.3f, wrong ones %.3f, untrained %.3f; recognised %d of 6\n",
-              trained.right, trained.wrong, untrained.right, static_cast<int>(trained.recognised));
-  EXPECT_EQ(trained.recognised, 6);
-  EXPECT_LT(trained.right, 0.7 * trained.wrong);
-  EXPECT_LT(trained.right, 0.7 * untrained.right);
 }
 
 }  // namespace

@@ -251,6 +251,13 @@ std::vector<int64_t> frames_of(const std::vector<double>& ends_seconds, double f
 
 std::vector<double> ends_of_events(const Phonemes& phonemes, const EspeakSpeech& speech, double seconds) {
   const auto& events = speech.phonemes;
+  const auto sounds =
+      std::count_if(events.begin(), events.end(), [](const auto& e) { return !e.symbol.empty(); });
+  const auto wanted =
+      std::count_if(phonemes.begin(), phonemes.end(), [](const auto& p) { return !is_pause(p); });
+  int64_t surplus = sounds - wanted;  // glides that some accents put between two phonemes
+  require(surplus >= 0, "[espeak] speech has {} sounds, its text {} phonemes ({})", sounds, wanted,
+          joined(phonemes));
   std::vector<double> starts;
   size_t event = 0;
   const auto to_sound = [&] {
@@ -259,20 +266,20 @@ std::vector<double> ends_of_events(const Phonemes& phonemes, const EspeakSpeech&
   for (const std::string& phoneme : phonemes) {
     if (phoneme == kSilence) {
       starts.push_back(0);
-    } else if (is_pause(phoneme)) {
+      continue;
+    }
+    if (is_pause(phoneme)) {
       // The first of the silent events, or where the next sound begins.
       starts.push_back(event < events.size() ? events[event].start_seconds : seconds);
-      to_sound();
-    } else {
-      to_sound();
-      require(event < events.size(), "[espeak] speech has fewer sounds than its text has phonemes ({})",
-              joined(phonemes));
-      starts.push_back(events[event++].start_seconds);
+      continue;
     }
+    to_sound();
+    while (surplus > 0 && without_marks(events[event].symbol) != without_marks(phoneme)) {
+      ++event, --surplus;
+      to_sound();
+    }
+    starts.push_back(events[event++].start_seconds);
   }
-  to_sound();
-  require(event == events.size(), "[espeak] speech has more sounds than its text has phonemes ({})",
-          joined(phonemes));
   std::vector<double> ends(starts.begin() + 1, starts.end());
   ends.push_back(seconds);
   return ends;

@@ -14,8 +14,9 @@
 namespace melete::vocos {
 
 struct LossConfig {
-  double mel_weight = 45;    // of the distance between mel frames, those it was given
-  double scales_weight = 1;  // of the multi-scale mel loss, which tells it about phase
+  double mel_weight = 45;  // of the distance between mel frames, those it was given
+  double scales_weight =
+      1e-3;  // of the multi-scale mel loss, a sum in the thousands, which tells it about phase
   double adversarial_weight = 1;
   double feature_weight = 2;
   MelLossConfig scales;

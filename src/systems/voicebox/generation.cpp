@@ -136,6 +136,7 @@ class VoiceboxGeneration final : public Generation {
     const auto count = static_cast<int64_t>(texts.size());
     int64_t number = 0;
     for (int64_t i = 0; i < count; ++i) {
+      const int64_t evaluations_before = speaker.evaluations();
       std::vector<at::Tensor> waves;
       const auto script = read_script(texts[static_cast<size_t>(i)]);
       for (size_t part = 0; part < script.size(); ++part) {
@@ -147,7 +148,8 @@ class VoiceboxGeneration final : public Generation {
           run.progress("reading", static_cast<int64_t>(part) + 1, static_cast<int64_t>(script.size()));
       }
       const at::Tensor wave = at::cat(waves);
-      write(numbered_path(run.out, i, count), wave, speaker.rate_hz(), speaker.evaluations(), run);
+      write(numbered_path(run.out, i, count), wave, speaker.rate_hz(),
+            speaker.evaluations() - evaluations_before, run);
     }
   }
 

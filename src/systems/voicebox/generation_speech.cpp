@@ -49,8 +49,8 @@ std::vector<ScriptPart> read_script(std::string_view text) {
     at = static_cast<size_t>(found->position() + found->length());
   }
   const std::string rest = all.substr(at);
-  require(rest.find("<break") == std::string::npos, "[text] a pause is written <break 0.5s>, got \"{}\"",
-          rest.substr(rest.find("<break"), 20));
+  if (const size_t bad = rest.find("<break"); bad != std::string::npos)
+    fail("[text] a pause is written <break 0.5s>, got \"{}\"", rest.substr(bad, 20));
   add_sentences(rest);
   require(!parts.empty(), "[text] nothing to say in \"{}\"", text);
   return parts;
