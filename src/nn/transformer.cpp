@@ -123,6 +123,7 @@ at::Tensor TransformerImpl::forward(at::Tensor x, const at::Tensor& bias, const 
       require(before + pairs.size(1) <= cache->own[i].size(1),
               "[transformer] the cache holds {} positions, {} needed", cache->own[i].size(1),
               before + pairs.size(1));
+      if (before == 0) cache->own[i] = cache->own[i].to(pairs.device());  // where the model turns out to be
       cache->own[i].narrow(1, before, pairs.size(1)).copy_(pairs);
       if (i + 1 == attention->size()) cache->length = before + pairs.size(1);
       pairs = cache->own[i].narrow(1, 0, before + pairs.size(1));

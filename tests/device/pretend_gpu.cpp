@@ -261,6 +261,12 @@ Three lstm_cell_backward(const c10::optional<at::Tensor>& grad_hy, const c10::op
   return {gates, gc * f, has_bias ? gates.sum(0) : at::Tensor()};
 }
 
+// Has cuDNN a kernel of its own for this? It has not.
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->emplace_back(false);
+}
+
 // Host code that reads device memory ends here, with a reason.
 void on_fault(int, siginfo_t*, void* context) {
   bool flipped = false;
@@ -309,6 +315,7 @@ void register_operators() {
   // Composite kernels that ask which device they are on, and know only their own.
   for (const char* name : {"convolution", "convolution_backward"})
     aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+  aten.impl("_use_cudnn_ctc_loss", torch::CppFunction::makeFromBoxedFunction<&refuse>());
   // What the CPU has a kernel for runs as that kernel, and not as what LibTorch composes for strangers.
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
