@@ -109,6 +109,12 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
                          "--steps", "1"}),
             1);
   EXPECT_FALSE(fs::exists(folder / "none"));
+  // Nor does a schedule that cannot be.
+  EXPECT_EQ(
+      run_program({"train", "soundstream", "--config", tiny_file("soundstream"), "--data", data, "--out",
+                   folder / "none", "--generator.schedule.kind", "multi_step", "--threads", "1"}),
+      1);
+  EXPECT_FALSE(fs::exists(folder / "none"));
 }
 
 }  // namespace

@@ -138,9 +138,14 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   std::optional<TrainingDisplay> display;
   Reporters reporters;
   if (group.main()) reporters.add(display.emplace());
-  // Data first: a wrong path must not leave a run folder behind.
+  // Data, model and schedules first: what is wrong with them must not leave a run folder behind.
   const auto seed = static_cast<uint64_t>(recipe.train.seed);
   const Feed feed = recipe.open({seed, group, reporters});
+  torch::manual_seed(random_key(seed, "weights"));
+  const std::unique_ptr<Task> task = recipe.make_task();
+  if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's
+  for (const Phase& phase : task->phases())
+    Schedule(phase.schedule, phase.optimiser.learning_rate, recipe.train.steps);
   std::optional<RunFolder> folder;
   if (group.main()) {
     folder.emplace(words.out, words.resume  ? StartMode::resume
@@ -148,10 +153,6 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
                                             : StartMode::new_run);
     if (!folder->moved_aside().empty()) reporters.note("the old run is now in " + folder->moved_aside());
   }
-
-  torch::manual_seed(random_key(seed, "weights"));
-  const std::unique_ptr<Task> task = recipe.make_task();
-  if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's
   if (folder) folder->write_config(schema.json());
 
   TrainerParts parts{*task, *feed.training};
