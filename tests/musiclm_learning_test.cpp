@@ -16,7 +16,7 @@
 namespace melete {
 namespace {
 
-constexpr int64_t kAmong = 64, kTraining = 640, kSteps = 200;
+constexpr int64_t kAmong = 64, kTraining = 1280, kSteps = 200;
 
 std::shared_ptr<AudioDataset> captioned(const std::string& folder, int64_t count, uint64_t seed,
                                         const RecordingsConfig& config) {
