@@ -19,8 +19,6 @@ class AlignerRecipe : public RecordingsRecipe {
     data.like_length = 8;
     mel_.rate_hz = 16000;
     mel_.mels = 80;
-    mel_.n_fft = 512;
-    mel_.window = 400;  // 25 ms: a longer one blurs where a sound begins
     mel_.hop = 160;
     mel_.edges = "same";
     model_.phonemes = model_.frame_dim = 0;
