@@ -189,8 +189,9 @@ class MuseGeneration final : public Generation {
         write_file_atomically(std::filesystem::path(path).replace_extension(".txt").string(),
                               texts[static_cast<size_t>(i)] + "\n");
     }
-    run.say(fmt::format("{}{}  {} pictures of {}", numbered_path(run.out, 0, count), count > 1 ? " ..." : "",
-                        count, size));
+    const std::string first = numbered_path(run.out, 0, count);
+    run.say(count == 1 ? fmt::format("{}  {}", first, size)
+                       : fmt::format("{} ...  {} pictures of {}", first, count, size));
   }
 
   muse::MaskGitPaths paths_, large_;
