@@ -52,7 +52,7 @@ class SemanticSampler : public StageSampler {
     request.draws = &draws;
     const at::Tensor ids = generate_semantic(model_, first_half(given), given.size(1), request);
     for (int64_t row = 0; row < rows; ++row) {
-      const at::Tensor line = ids[row].index({ids[row].ne(kPadding)}).contiguous();
+      const at::Tensor line = ids[row].index({ids[row].ne(kPadding)}).to(at::kCPU).contiguous();
       writer.text(name_of(batch, row, label),
                   fmt::format("{}\n", fmt::join(line.data_ptr<int64_t>(),
                                                 line.data_ptr<int64_t>() + line.numel(), " ")));

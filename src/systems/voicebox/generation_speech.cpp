@@ -130,10 +130,9 @@ Speaker::Remade Speaker::remake(const KnownSpeech& speech, int64_t from, int64_t
   const int64_t after = speech.frames.size(1) - to;
   Condition condition;
   condition.tokens = tokens;
-  condition.context =
-      at::cat({speech.frames.narrow(1, 0, from),
-               at::zeros({1, made, speech.frames.size(2)}), speech.frames.narrow(1, to, after)},
-              1);
+  condition.context = at::cat({speech.frames.narrow(1, 0, from), at::zeros({1, made, speech.frames.size(2)}),
+                               speech.frames.narrow(1, to, after)},
+                              1);
   condition.hidden = at::zeros({1, from + made + after}, at::kBool);
   condition.hidden.narrow(1, from, made).fill_(true);
   const at::Tensor wave = sampled(condition, how, 0);
