@@ -53,7 +53,10 @@ Json torch_optimiser_state(const Checkpoint& checkpoint, TorchOptimiser optimise
     const auto moment = [&](const char* ours, const char* theirs) {
       const auto found = checkpoint.tensors.find(key + ours);
       require(found != checkpoint.tensors.end(), "[export] {} lacks `{}{}`", optimiser.path, key, ours);
-      return reference(fmt::format("{}.state.{}.{}", optimiser.place, i, theirs), found->second);
+      const auto shape = optimiser.shapes.find(order[i]);
+      return reference(
+          fmt::format("{}.state.{}.{}", optimiser.place, i, theirs),
+          shape == optimiser.shapes.end() ? found->second : found->second.reshape(shape->second));
     };
     if (!checkpoint.tensors.count(key + ".first")) continue;  // never had a gradient
     Json moments;

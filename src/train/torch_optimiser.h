@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct TorchOptimiser {
   nlohmann::ordered_json settings = {};  // of that phase's OptimiserConfig
   std::string place = "optim";           // where it stands in the package: names its tensors
   std::string path = {};                 // of the checkpoint, for messages
+  std::map<std::string, std::vector<int64_t>> shapes =
+      {};  // theirs, by our name, where they differ from ours
 };
 
 // A tree as in io/base/pickle_json.h; `reference` names a tensor in it. With weight decay there are two

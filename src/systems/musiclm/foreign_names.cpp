@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "io/foreign_arguments.h"
+#include "train/exporter.h"
 
 namespace melete::musiclm_pytorch {
 
@@ -295,21 +296,7 @@ void sort_as_theirs(std::vector<std::string>& names) {
                                                  "bias",
                                                  "window",
                                                  "phase_advance"};
-  const auto key = [](const std::string& name) {
-    std::vector<int64_t> result;
-    for (size_t at = 0; at <= name.size();) {
-      const size_t dot = std::min(name.find('.', at), name.size());
-      const std::string word = name.substr(at, dot - at);
-      const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-      const auto place = std::find(order.begin(), order.end(), word);
-      require(number || place != order.end(), "[musiclm-pytorch] no place is known for `{}`", name);
-      result.push_back(number ? std::stoll(word) : place - order.begin());
-      at = dot + 1;
-    }
-    return result;
-  };
-  std::sort(names.begin(), names.end(),
-            [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
+  sort_as_registered(names, order);
 }
 
 }  // namespace melete::musiclm_pytorch

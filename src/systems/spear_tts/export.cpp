@@ -4,6 +4,7 @@
 #include "systems/spear_tts/foreign_files.h"
 #include "systems/spear_tts/task.h"
 #include "systems/spear_tts/training.h"
+#include "train/torch_optimiser.h"
 
 namespace melete::spear_tts {
 
@@ -55,40 +56,22 @@ class SpearExporter final : public Exporter {
   Json optimiser() {
     std::map<std::string, ForeignTensor> by_name;
     for (const ForeignTensor& own : foreign_tensors(*model_)) by_name[own.theirs.front()] = own;
-    const std::vector<std::string> order =
-        foreign_parameters(*model_, direction_, task_.frozen_encoder_layers).in_optimiser;
-    Json state = Json::array(), params = Json::array();
-    for (size_t i = 0; i < order.size(); ++i) {
-      params.push_back(i);
-      const ForeignTensor& own = by_name.at(order[i]);
-      const std::string key = "optimiser.model." + own.ours;
-      if (!checkpoint_.tensors.count(key + ".first")) continue;  // a rotation, or never had a gradient
-      const std::string place = fmt::format("optim.state.{}.", i);
-      const auto moment = [&](const char* suffix) {
-        return stored(key + suffix).reshape(own.tensor.sizes());
-      };
-      state.push_back({i,
-                       {{"step", reference(place + "step", stored(key + ".step").to(at::kFloat))},
-                        {"exp_avg", reference(place + "exp_avg", moment(".first"))},
-                        {"exp_avg_sq", reference(place + "exp_avg_sq", moment(".second"))}}});
+    OptimiserConfig& settings = task_.phase.optimiser;
+    TorchOptimiser like{.phase = "model", .settings = schema_of(settings).json(), .path = path_};
+    for (const std::string& theirs :
+         foreign_parameters(*model_, direction_, task_.frozen_encoder_layers).in_optimiser) {
+      const ForeignTensor& own = by_name.at(theirs);
+      like.order.push_back(own.ours);  // a rotation has no name here, and no state
+      like.shapes[own.ours] = own.tensor.sizes().vec();
     }
-    require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
-    const OptimiserConfig& settings = task_.phase.optimiser;
-    if (settings.weight_decay > 0)
-      note("weight decay is on: spear-tts-pytorch's optimiser has two groups then, this file has one");
-    const Json group = {{"lr", rate_now()},
-                        {"betas", {{"$tuple", {settings.beta1, settings.beta2}}}},
-                        {"eps", settings.eps},
-                        {"weight_decay", settings.weight_decay == 0 ? Json(0) : Json(settings.weight_decay)},
-                        {"amsgrad", false},
-                        {"maximize", false},
-                        {"foreach", nullptr},
-                        {"capturable", false},
-                        {"differentiable", false},
-                        {"fused", false},
-                        {"initial_lr", settings.learning_rate},
-                        {"params", params}};
-    return {{"state", {{"$dict", state}}}, {"param_groups", Json::array({group})}};
+    Json made = torch_optimiser_state(
+        checkpoint_, std::move(like),
+        [this](const std::string& name, const at::Tensor& tensor) { return reference(name, tensor); });
+    for (Json& group : made.at("param_groups")) {
+      group["lr"] = rate_now();
+      group["initial_lr"] = settings.learning_rate;
+    }
+    return made;
   }
 
   int64_t step() const { return checkpoint_.meta.value("step", int64_t{0}); }
