@@ -11,7 +11,7 @@
 #include "nn/draws.h"
 
 namespace melete {
-namespace {
+namespace attention_test {
 
 struct AttentionCase {
   int64_t queries, keys, heads, kv_heads, dim;
@@ -198,5 +198,5 @@ TEST(Attention, RefusesWhatItCannotRead) {
   EXPECT_ANY_THROW(attend(q, at::zeros({1, 3, 32}), at::zeros({1, 3, 32}), causal));
 }
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace melete

@@ -13,7 +13,7 @@
 #include "run/run_folder.h"
 
 namespace melete {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -284,5 +284,5 @@ TEST_F(CheckpointTest, MetricsAreCutToTheCheckpoint) {
   EXPECT_EQ(slurp(run.metrics_path()), kept);
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace melete

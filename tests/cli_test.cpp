@@ -15,7 +15,7 @@
 #include "core/base/version.h"
 
 namespace melete {
-namespace {
+namespace cli_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -518,5 +518,5 @@ TEST(TrainingDisplay, TellsEverythingElse) {
   std::fclose(file);
 }
 
-}  // namespace
+}  // namespace cli_test
 }  // namespace melete

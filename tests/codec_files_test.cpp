@@ -26,7 +26,7 @@
 #include "systems/soundstream/pieces.h"
 
 namespace melete {
-namespace {
+namespace codec_files_test {
 
 namespace fs = std::filesystem;
 using namespace testing;
@@ -322,5 +322,5 @@ TEST(CodecEval, CurveOverQuantizersBesideOpus) {
   EXPECT_GT(image.width, 300);
 }
 
-}  // namespace
+}  // namespace codec_files_test
 }  // namespace melete

@@ -15,7 +15,7 @@
 #include "nn/local_transformer.h"
 
 namespace melete {
-namespace {
+namespace codec_test {
 
 namespace F = torch::nn::functional;
 using torch::autograd::grad;
@@ -282,5 +282,5 @@ TEST(LocalAttention, WindowAndPaddingBoundWhatIsSeen) {
   }
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "systems/soundstream/gan.h"
 
 namespace melete {
-namespace {
+namespace complex_test {
 
 double difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
@@ -255,5 +255,5 @@ TEST(SoundStreamGan, Bf16FollowsFp32) {
     }
 }
 
-}  // namespace
+}  // namespace complex_test
 }  // namespace melete

@@ -7,7 +7,7 @@
 #include "data/base/manifest.h"
 
 namespace melete {
-namespace {
+namespace data_command_test {
 
 using testing::TemporaryFolder;
 using testing::write_bytes;
@@ -57,5 +57,5 @@ TEST(DataCommand, WrongWordsNameTheRightOnes) {
   EXPECT_THROW(data_command({"check", "/nowhere/at/all"}), Error);
 }
 
-}  // namespace
+}  // namespace data_command_test
 }  // namespace melete

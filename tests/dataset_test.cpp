@@ -17,7 +17,7 @@
 #include "io/base/safetensors.h"
 
 namespace melete {
-namespace {
+namespace dataset_test {
 
 namespace fs = std::filesystem;
 
@@ -403,5 +403,5 @@ TEST(Loader, CanBeDestroyedAtAnyMoment) {
   }
 }
 
-}  // namespace
+}  // namespace dataset_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "ranks.h"
 
 namespace melete {
-namespace {
+namespace dist_fault_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -150,5 +150,5 @@ TEST_F(Ranks, TorchrunStartsAKilledGroupAgain) {
   EXPECT_EQ(difference(two_processes(), checkpoint(out, 6)), 0);
 }
 
-}  // namespace
+}  // namespace dist_fault_test
 }  // namespace melete

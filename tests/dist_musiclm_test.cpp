@@ -5,7 +5,7 @@
 #include "ranks.h"
 
 namespace melete {
-namespace {
+namespace dist_musiclm_test {
 
 // Each rank has draws of its own, so nothing is drawn here; small gradients move weights little.
 constexpr const char* kMulanRecipe = R"(
@@ -98,5 +98,5 @@ TEST_F(MulanRanks, ChunksOnTwoRanksEqualOneWhole) {
   EXPECT_LT(between("one", "chunks", 3), kRounding);
 }
 
-}  // namespace
+}  // namespace dist_musiclm_test
 }  // namespace melete

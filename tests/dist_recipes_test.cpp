@@ -13,7 +13,7 @@
 #include "ranks.h"
 
 namespace melete {
-namespace {
+namespace dist_recipes_test {
 
 namespace fs = std::filesystem;
 
@@ -180,5 +180,5 @@ TEST_F(Ranks, ANewSystemTrainsInTwo) {
   EXPECT_EQ(load_checkpoint(checkpoint(folder_ / "2", 4)).meta["ranks"], 2);
 }
 
-}  // namespace
+}  // namespace dist_recipes_test
 }  // namespace melete

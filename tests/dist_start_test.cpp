@@ -7,7 +7,7 @@
 #include "ranks.h"
 
 namespace melete {
-namespace {
+namespace dist_start_test {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
@@ -179,5 +179,5 @@ kill $other
               HasSubstr("rank 1 cannot reach rank 0 at 10.77.0.2:29512 within 2 s"));
 }
 
-}  // namespace
+}  // namespace dist_start_test
 }  // namespace melete

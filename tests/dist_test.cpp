@@ -20,7 +20,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace dist_test {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -361,5 +361,5 @@ TEST_F(Ranks, AccumulationSendsGradientsOnce) {
     EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
-}  // namespace
+}  // namespace dist_test
 }  // namespace melete

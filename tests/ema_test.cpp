@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 
 namespace melete {
-namespace {
+namespace ema_test {
 
 struct Small : torch::nn::Module {
   at::Tensor weight, running, count;
@@ -128,5 +128,5 @@ TEST(Ema, StateRoundTripBetweenUpdates) {
   EXPECT_THROW(loaded.load(state, "ema."), Error);
 }
 
-}  // namespace
+}  // namespace ema_test
 }  // namespace melete

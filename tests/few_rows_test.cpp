@@ -12,7 +12,7 @@
 #include "nn/transformer_step.h"
 
 namespace melete {
-namespace {
+namespace few_rows_test {
 
 constexpr int64_t kScaled = 64;  // inputs of an output that share a scale in int8
 
@@ -174,5 +174,5 @@ TEST(FewRows, PackedStepsStayCloseToThoseInFloat32) {
   EXPECT_GT(int8, 0);
 }
 
-}  // namespace
+}  // namespace few_rows_test
 }  // namespace melete

@@ -24,7 +24,7 @@
 #include "roles/open.h"
 
 namespace melete {
-namespace {
+namespace frozen_import_test {
 
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
@@ -651,5 +651,5 @@ TEST(ImportCommand, EncodecHubertAndWrongFiles) {
   EXPECT_EQ(run_program({"import", "encodec", encodec}), 2);
 }
 
-}  // namespace
+}  // namespace frozen_import_test
 }  // namespace melete

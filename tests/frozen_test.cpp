@@ -21,7 +21,7 @@
 #include "systems/soundstream/codec.h"
 
 namespace melete {
-namespace {
+namespace frozen_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -421,5 +421,5 @@ TEST(KmeansCommand, FromRecordingsToATokenizer) {
   EXPECT_EQ(run_program({"train", "kmeans"}), 2);
 }
 
-}  // namespace
+}  // namespace frozen_test
 }  // namespace melete

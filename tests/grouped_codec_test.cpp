@@ -14,7 +14,7 @@
 #include "systems/soundstream/load.h"
 
 namespace melete {
-namespace {
+namespace grouped_codec_test {
 
 namespace fs = std::filesystem;
 using namespace testing;
@@ -114,5 +114,5 @@ TEST_F(GroupedCodec, CoarseCodesAreTheFirstStageOfBothGroups) {
       opened->decode(codes.narrow(2, 0, 2)).equal(model->decode_codes(by_group.narrow(3, 0, 1)).squeeze(1)));
 }
 
-}  // namespace
+}  // namespace grouped_codec_test
 }  // namespace melete

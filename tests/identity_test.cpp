@@ -15,7 +15,7 @@
 #include "systems/soundstream/latents.h"
 
 namespace melete {
-namespace {
+namespace identity_test {
 
 // The same numbers on every machine and with every LibTorch.
 at::Tensor known_numbers(const std::string& name, at::IntArrayRef shape) {
@@ -99,5 +99,5 @@ TEST(Identity, OfAT5) {
       "bd1b1a48380876f3c9b988c84751b3c7");
 }
 
-}  // namespace
+}  // namespace identity_test
 }  // namespace melete

@@ -27,7 +27,7 @@
 #include "systems/soundstream/load.h"
 
 namespace melete {
-namespace {
+namespace import_test {
 
 namespace fs = std::filesystem;
 using namespace testing;
@@ -317,5 +317,5 @@ TEST(Inspect, TellsWhatIsInAPackage) {
   EXPECT_EQ(run_program({"inspect"}), 2);
 }
 
-}  // namespace
+}  // namespace import_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "nn/conv.h"
 
 namespace melete {
-namespace {
+namespace kernels_test {
 
 struct ConvCase {
   int64_t in, out, kernel, stride, dilation, time;
@@ -240,5 +240,5 @@ TEST(MultiScaleDiscriminator, IsLibTorchsConvolutionsAtEveryLength) {
   }
 }
 
-}  // namespace
+}  // namespace kernels_test
 }  // namespace melete

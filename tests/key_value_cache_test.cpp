@@ -7,7 +7,7 @@
 #include "gradient_check.h"
 
 namespace melete {
-namespace {
+namespace key_value_cache_test {
 
 constexpr int64_t kRows = 3, kLength = 9;
 
@@ -88,5 +88,5 @@ TEST(KeyValueCache, GradientsReachTheQuery) {
       noise({kRows, 4, 8}, 1), 20, 1e-2, 2e-3, "q");
 }
 
-}  // namespace
+}  // namespace key_value_cache_test
 }  // namespace melete

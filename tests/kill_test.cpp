@@ -13,7 +13,7 @@
 #include "run/run_folder.h"
 
 namespace melete {
-namespace {
+namespace kill_test {
 
 namespace fs = std::filesystem;
 
@@ -90,5 +90,5 @@ TEST(KillTest, AlwaysALoadableCheckpointNeverAHalfOne) {
   fs::remove_all(base);
 }
 
-}  // namespace
+}  // namespace kill_test
 }  // namespace melete

@@ -8,7 +8,7 @@
 #include "nn/norm.h"
 
 namespace melete {
-namespace {
+namespace layer_norm_test {
 
 struct NormCase {
   int64_t dim;
@@ -87,5 +87,5 @@ TEST(Norm, RefusesASecondDerivative) {
       torch::autograd::grad({norm(x).square().sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true));
 }
 
-}  // namespace
+}  // namespace layer_norm_test
 }  // namespace melete

@@ -15,7 +15,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace learning_test {
 
 namespace fs = std::filesystem;
 
@@ -79,5 +79,5 @@ TEST(Learning, TinyRecipeReconstructsWhatItHasNotHeard) {
   fs::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace learning_test
 }  // namespace melete

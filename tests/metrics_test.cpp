@@ -17,7 +17,7 @@
 #include "run/sample_writer.h"
 
 namespace melete {
-namespace {
+namespace metrics_test {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -291,5 +291,5 @@ TEST_F(MetricsTest, SamplesGetTheirOwnNamesAndAreReported) {
   EXPECT_THROW(writer.audio("x", at::zeros({2, 2, 2}), 16000), std::exception);
 }
 
-}  // namespace
+}  // namespace metrics_test
 }  // namespace melete

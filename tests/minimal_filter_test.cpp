@@ -10,7 +10,7 @@
 #include "nn/stft_discriminator.h"
 
 namespace melete {
-namespace {
+namespace minimal_filter_test {
 
 struct Case {
   int64_t batch, in, out, height, width;
@@ -182,5 +182,5 @@ TEST(MinimalFilter, LeavesTheRestToLibTorch) {
   EXPECT_FALSE(minimal_filter_fits(at::zeros({32, 32, 3, 3, 2}, at::kBFloat16), plain));
 }
 
-}  // namespace
+}  // namespace minimal_filter_test
 }  // namespace melete

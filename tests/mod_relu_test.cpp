@@ -13,7 +13,7 @@
 #include "nn/stft_discriminator.h"
 
 namespace melete {
-namespace {
+namespace mod_relu_test {
 
 using torch::autograd::grad;
 
@@ -158,5 +158,5 @@ TEST(MeanDistance, ValueAndGradientMatchTheFormula) {
                   noise({1, 8, 5, 5}, 64), 65, 1e-2, 1e-2, "distance");
 }
 
-}  // namespace
+}  // namespace mod_relu_test
 }  // namespace melete

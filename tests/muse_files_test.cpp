@@ -19,7 +19,7 @@
 #include "systems/muse/system.h"
 
 namespace melete {
-namespace {
+namespace muse_files_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
@@ -189,5 +189,5 @@ TEST(PictureTokens, AreMeasuredBesideJpegAndWebp) {
   EXPECT_GT(eval.perplexity, 0.99);
 }
 
-}  // namespace
+}  // namespace muse_files_test
 }  // namespace melete

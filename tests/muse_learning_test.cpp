@@ -13,7 +13,7 @@
 #include "io/base/picture_file.h"
 
 namespace melete {
-namespace {
+namespace muse_learning_test {
 
 using testing::TemporaryFolder;
 
@@ -52,5 +52,5 @@ TEST(MuseLearning, PutsTheAskedColourIntoThePicture) {
   EXPECT_GE(right.colour, kPictures * 2 / 3);
 }
 
-}  // namespace
+}  // namespace muse_learning_test
 }  // namespace melete

@@ -16,7 +16,7 @@
 #include "systems/muse/task_vqgan.h"
 
 namespace melete::muse {
-namespace {
+namespace muse_model_test {
 
 namespace foreign = muse_maskgit_pytorch;
 
@@ -480,5 +480,5 @@ TEST(Pictures, TensorsAndGrids) {
   }
 }
 
-}  // namespace
+}  // namespace muse_model_test
 }  // namespace melete::muse

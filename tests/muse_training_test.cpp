@@ -17,7 +17,7 @@
 
 namespace melete {
 
-namespace {
+namespace muse_training_test {
 
 namespace fs = std::filesystem;
 
@@ -90,7 +90,7 @@ std::map<std::string, double> validated(Task& task, const Batch& batch) {
   return values;
 }
 
-}  // namespace
+}  // namespace muse_training_test
 
 TEST(Pictures, ComeFromAFolderWithTheirCaptions) {
   const PictureFolder folder;

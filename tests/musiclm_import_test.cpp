@@ -16,7 +16,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace musiclm_import_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
@@ -178,5 +178,5 @@ assert same(a, b, '') > 100
                          {package(), folder / "y.pt"}));
 }
 
-}  // namespace
+}  // namespace musiclm_import_test
 }  // namespace melete

@@ -14,7 +14,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace musiclm_learning_test {
 
 constexpr int64_t kAmong = 64, kTraining = 1280, kSteps = 200;
 
@@ -77,5 +77,5 @@ TEST(MusicLmLearning, CaptionsOfUnheardPiecesAreFound) {
   EXPECT_LT(value_of(after, "audio_alike"), 0.9);
 }
 
-}  // namespace
+}  // namespace musiclm_learning_test
 }  // namespace melete

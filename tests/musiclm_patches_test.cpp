@@ -6,7 +6,7 @@
 #include "systems/musiclm/patch_grid.h"
 
 namespace melete::musiclm {
-namespace {
+namespace musiclm_patches_test {
 
 TEST(OffsetGather, EqualsPlainOperationsWithItsGradient) {
   torch::manual_seed(1);
@@ -39,5 +39,5 @@ TEST(OffsetGather, EveryPairTakesItsOffset) {
     }
 }
 
-}  // namespace
+}  // namespace musiclm_patches_test
 }  // namespace melete::musiclm

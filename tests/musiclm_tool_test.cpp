@@ -18,7 +18,7 @@
 #include "systems/musiclm/zero_shot.h"
 
 namespace melete::musiclm {
-namespace {
+namespace musiclm_tool_test {
 
 using ::melete::testing::read_bytes;
 using ::melete::testing::TemporaryFolder;
@@ -249,5 +249,5 @@ TEST(WordTokenizer, CaseAndPunctuationDoNotMatter) {
   EXPECT_EQ(words.pieces("Größe и звук").size(), 3u);
 }
 
-}  // namespace
+}  // namespace musiclm_tool_test
 }  // namespace melete::musiclm

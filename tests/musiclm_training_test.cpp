@@ -15,7 +15,7 @@
 
 namespace melete {
 
-namespace {
+namespace musiclm_training_test {
 
 // The same batch for ever.
 class OneBatch : public BatchSource {
@@ -111,7 +111,7 @@ Learned learn(Recipe& recipe, Task& task, const Batch& batch, int64_t steps) {
   return run;
 }
 
-}  // namespace
+}  // namespace musiclm_training_test
 
 TEST(MusicLmTraining, MulanLearnsABatchAndItsCheckpointIsAnEmbedding) {
   torch::manual_seed(1);

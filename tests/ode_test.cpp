@@ -11,7 +11,7 @@
 
 namespace melete {
 
-namespace {
+namespace ode_test {
 
 // x' = x (1 - x): x = 1 / (1 + (1 / x0 - 1) exp(-t))
 at::Tensor logistic(const at::Tensor&, const at::Tensor& x) {
@@ -30,7 +30,7 @@ double error_of(const OdeConfig& config) {
   return (x - logistic_solution(starts(), 1)).abs().max().item<double>();
 }
 
-}  // namespace
+}  // namespace ode_test
 
 TEST(Ode, FixedStepsConvergeAtTheirOrder) {
   for (const std::string& name : runge_kutta_names()) {

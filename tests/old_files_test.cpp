@@ -11,7 +11,7 @@
 #include "systems/soundstream/load.h"
 
 namespace melete {
-namespace {
+namespace old_files_test {
 
 namespace fs = std::filesystem;
 using melete::testing::TemporaryFolder;
@@ -89,5 +89,5 @@ TEST_F(OldFiles, TheFirstVersionOfTokensIsReadAsTheSecond) {
       {"--data", first, "--semantic_from", in("tokenizer.safetensors"), "--codec_from", in("codec")});
 }
 
-}  // namespace
+}  // namespace old_files_test
 }  // namespace melete

@@ -11,7 +11,7 @@
 #include "kernels/adam.h"
 
 namespace melete {
-namespace {
+namespace optimiser_test {
 
 at::Tensor noise(at::IntArrayRef shape, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
@@ -191,5 +191,5 @@ TEST(Clip, NormOfNothingIsZeroAndOfNanIsNan) {
   EXPECT_TRUE(std::isnan(gradient_norm({p}).item<float>()));
 }
 
-}  // namespace
+}  // namespace optimiser_test
 }  // namespace melete

@@ -14,7 +14,7 @@
 #include "toy_task.h"
 
 namespace melete {
-namespace {
+namespace plan_test {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
@@ -105,5 +105,5 @@ TEST(SoundStreamBench, TakesEveryRecipe) {
   }
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace melete

@@ -19,7 +19,7 @@
 #include "run/run_folder.h"
 
 namespace melete {
-namespace {
+namespace process_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -455,5 +455,5 @@ TEST_F(RealProgram, TwoProcessesDoNotShareARun) {
   EXPECT_EQ(process.wait().code, 130);
 }
 
-}  // namespace
+}  // namespace process_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "nn/codebook.h"
 
 namespace melete {
-namespace {
+namespace quantizer_test {
 
 at::Tensor noise(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed));
@@ -350,5 +350,5 @@ TEST(Quantizer, RefusesWhatItCannotDo) {
   EXPECT_ANY_THROW(quantizer->decode(at::zeros({1, 2, 3, 5}, at::kLong))) << "more stages than there are";
 }
 
-}  // namespace
+}  // namespace quantizer_test
 }  // namespace melete

@@ -15,7 +15,7 @@
 #include "run/run_folder.h"
 
 namespace melete {
-namespace {
+namespace recipes_test {
 
 namespace fs = std::filesystem;
 using melete::testing::TemporaryFolder;
@@ -117,5 +117,5 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   EXPECT_FALSE(fs::exists(folder / "none"));
 }
 
-}  // namespace
+}  // namespace recipes_test
 }  // namespace melete

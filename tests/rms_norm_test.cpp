@@ -7,7 +7,7 @@
 #include "nn/norm.h"
 
 namespace melete {
-namespace {
+namespace rms_norm_test {
 
 at::Tensor wide(const at::Tensor& x) {
   return x.detach().to(at::kDouble).requires_grad_();
@@ -106,5 +106,5 @@ TEST(RmsNorm, ThreadsDoNotChangeAnything) {
   for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].equal(three[i])) << i;
 }
 
-}  // namespace
+}  // namespace rms_norm_test
 }  // namespace melete

@@ -9,7 +9,7 @@
 #include "gradient_check.h"
 
 namespace melete {
-namespace {
+namespace rotary_test {
 
 class RotaryTest : public testing::TestWithParam<RotaryPairs> {
  protected:
@@ -88,5 +88,5 @@ TEST_P(RotaryTest, RefusesOtherPositions) {
 
 INSTANTIATE_TEST_SUITE_P(Pairs, RotaryTest, testing::Values(RotaryPairs::halves, RotaryPairs::interleaved));
 
-}  // namespace
+}  // namespace rotary_test
 }  // namespace melete

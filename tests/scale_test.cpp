@@ -16,7 +16,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace scale_test {
 
 using namespace testing;
 
@@ -125,5 +125,5 @@ TEST(Scale, ContinuationsStayInTheScaleOfTheirPrompt) {
   EXPECT_GT(made.own - made.others, 4 * made.error);
 }
 
-}  // namespace
+}  // namespace scale_test
 }  // namespace melete

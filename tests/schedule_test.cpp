@@ -9,7 +9,7 @@
 #include "train/upstream_schedule.h"
 
 namespace melete {
-namespace {
+namespace schedule_test {
 
 ScheduleConfig of_kind(const std::string& kind, int64_t warmup = 0) {
   ScheduleConfig config;
@@ -303,5 +303,5 @@ TEST(UpstreamSchedule, NamesWhatItDoesNotKnow) {
   EXPECT_THROW(TorchScheduler("StepLR", nlohmann::ordered_json::object()), Error);
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace melete

@@ -24,7 +24,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace small_text_encoder_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
@@ -326,5 +326,5 @@ TEST(SmallTextEncoder, ResumeAndGenerationNeedTheCheckpointsAlone) {
     EXPECT_FALSE(entry[0].get<std::string>().starts_with("text_encoder")) << entry[0];
 }
 
-}  // namespace
+}  // namespace small_text_encoder_test
 }  // namespace melete

@@ -15,7 +15,7 @@
 #include "systems/spear_tts/system.h"
 
 namespace melete {
-namespace {
+namespace spear_tts_files_test {
 
 namespace fs = std::filesystem;
 using namespace spear_tts;
@@ -284,5 +284,5 @@ TEST(SpearImport, OurOwnRunsBecomePackagesLikeTheirs) {
   }
 }
 
-}  // namespace
+}  // namespace spear_tts_files_test
 }  // namespace melete

@@ -11,7 +11,7 @@
 #include "systems/spear_tts/text_to_tokens.h"
 
 namespace melete {
-namespace {
+namespace spear_tts_loop_test {
 
 using namespace spear_tts;
 using testing::TemporaryFolder;
@@ -160,5 +160,5 @@ TEST_F(SpearLoop, ReadingWhatIsNotLabelledTeachesToSpeak) {
   EXPECT_LT(loop, 0.25);
 }
 
-}  // namespace
+}  // namespace spear_tts_loop_test
 }  // namespace melete

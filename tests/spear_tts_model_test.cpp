@@ -21,7 +21,7 @@
 
 namespace melete::spear_tts {
 
-namespace {
+namespace spear_tts_model_test {
 
 TextToSemanticConfig small_config() {
   TextToSemanticConfig config;
@@ -562,6 +562,6 @@ TEST(SpearTts, ForeignFilesFit) {
   }
 }
 
-}  // namespace
+}  // namespace spear_tts_model_test
 
 }  // namespace melete::spear_tts

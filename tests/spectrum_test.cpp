@@ -8,7 +8,7 @@
 #include "nn/stft_discriminator.h"
 
 namespace melete {
-namespace {
+namespace spectrum_test {
 
 TEST(Spectrum, WindowsOfEveryShape) {
   torch::manual_seed(1);
@@ -50,5 +50,5 @@ TEST(Spectrum, TheDiscriminatorHearsThroughItsWindow) {
   EXPECT_GT((hann(x).logits - hamming(x).logits).abs().max().item<double>(), 1e-4);
 }
 
-}  // namespace
+}  // namespace spectrum_test
 }  // namespace melete

@@ -23,7 +23,7 @@
 #include "systems/system.h"
 
 namespace melete {
-namespace {
+namespace stage_import_test {
 
 namespace fs = std::filesystem;
 using namespace testing;
@@ -402,5 +402,5 @@ TEST(StageImport, RefusesBrokenFiles) {
   }
 }
 
-}  // namespace
+}  // namespace stage_import_test
 }  // namespace melete

@@ -19,7 +19,7 @@
 
 namespace melete {
 
-namespace {
+namespace stage_training_test {
 
 namespace fs = std::filesystem;
 
@@ -117,7 +117,7 @@ StageTaskConfig quick() {
   return config;
 }
 
-}  // namespace
+}  // namespace stage_training_test
 
 TEST(StageTraining, SemanticLearnsScales) {
   torch::manual_seed(1);

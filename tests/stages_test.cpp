@@ -10,7 +10,7 @@
 
 namespace melete {
 
-namespace {
+namespace stages_test {
 
 StageConfig small_stage(const std::string& condition = "none") {
   StageConfig config;
@@ -97,7 +97,7 @@ at::Tensor unpadded(const at::Tensor& ids, int64_t row) {
 
 const std::vector<std::string> kConditions = {"none", "cross", "prefix"};
 
-}  // namespace
+}  // namespace stages_test
 
 TEST(Stages, CacheChangesNothing) {
   for (const std::string& condition : kConditions) {

@@ -15,7 +15,7 @@
 #include "nn/transformer_step.h"
 
 namespace melete {
-namespace {
+namespace step_kernels_test {
 
 TEST(VectorMath, ExpAndErfAreExactEnough) {
   for (double x = -86.9; x < 88; x += 0.0137) {
@@ -138,5 +138,5 @@ TEST(TransformerStep, LeavesOtherArithmeticToTheModel) {
   EXPECT_FALSE(TransformerStep::fits(*model, 1));
 }
 
-}  // namespace
+}  // namespace step_kernels_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 
 namespace melete {
-namespace {
+namespace tonality_test {
 
 // A sum of tones with overtones, by MIDI number.
 at::Tensor tones(const std::vector<double>& notes, int64_t rate_hz, double seconds = 1, int overtones = 1) {
@@ -80,5 +80,5 @@ TEST(InScaleShare, SynthesizedPiecesAreInTheirScale) {
   EXPECT_GT(figure.own - figure.others, 10 * figure.error);
 }
 
-}  // namespace
+}  // namespace tonality_test
 }  // namespace melete

@@ -7,7 +7,7 @@
 #include "train/trainer.h"
 
 namespace melete {
-namespace {
+namespace trainer_health_test {
 
 using namespace toy;
 
@@ -318,5 +318,5 @@ TEST(TrainerRun, AFailingSampleLeavesTheModelAsItWas) {
   EXPECT_TRUE(task.net->generator->weight.detach().equal(weight));
 }
 
-}  // namespace
+}  // namespace trainer_health_test
 }  // namespace melete

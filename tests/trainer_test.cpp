@@ -10,7 +10,7 @@
 #include "toy_task.h"
 
 namespace melete {
-namespace {
+namespace trainer_test {
 
 using namespace toy;
 
@@ -323,5 +323,5 @@ TEST(Trainer, RefusesPhasesThatWouldNotBeSaved) {
   EXPECT_THROW(Trainer({task, source}, config), Error);
 }
 
-}  // namespace
+}  // namespace trainer_test
 }  // namespace melete

@@ -11,7 +11,7 @@
 
 namespace melete {
 
-namespace {
+namespace vocos_test {
 
 VocosConfig small_config() {
   VocosConfig config;
@@ -24,7 +24,7 @@ VocosConfig small_config() {
   return config;
 }
 
-}  // namespace
+}  // namespace vocos_test
 
 TEST(Spectrum, InverseGivesTheSoundBack) {
   const at::Tensor audio = noise({2, 1600}, 1);

@@ -8,7 +8,7 @@
 
 namespace melete::voicebox {
 
-namespace {
+namespace voicebox_aligner_test {
 
 // The best sum over all ways to give `frames` frames to phonemes in order, each at least one, by trying all.
 double best_by_force(const at::Tensor& scores, int64_t frame, int64_t phoneme) {  // [frames, n]
@@ -33,7 +33,7 @@ AlignerConfig small_config() {
   return config;
 }
 
-}  // namespace
+}  // namespace voicebox_aligner_test
 
 TEST(VoiceboxAligner, SearchEqualsBruteForce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {

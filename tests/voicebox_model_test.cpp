@@ -18,7 +18,7 @@
 
 namespace melete::voicebox {
 
-namespace {
+namespace voicebox_model_test {
 
 constexpr int64_t kFrameDim = 6, kTokens = 9;
 
@@ -65,7 +65,7 @@ at::Tensor padded(const at::Tensor& x, int64_t length, double value) {
   return at::constant_pad_nd(x, by, value);
 }
 
-}  // namespace
+}  // namespace voicebox_model_test
 
 TEST(VoiceboxModel, PaddingChangesNothing) {
   Voicebox model = moved(Voicebox(small_config()));

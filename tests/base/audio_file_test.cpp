@@ -13,7 +13,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace audio_file_test {
 
 using testing::read_bytes;
 using testing::TemporaryFolder;
@@ -256,5 +256,5 @@ TEST(AudioFile, AMissingFileIsSaidToBeMissing) {
   }
 }
 
-}  // namespace
+}  // namespace audio_file_test
 }  // namespace melete

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 
 namespace melete {
-namespace {
+namespace environment_test {
 
 using Map = std::map<std::string, std::string>;
 using testing::HasSubstr;
@@ -126,5 +126,5 @@ TEST(Place, ContradictionsAreNamed) {
   EXPECT_EQ(error_of(kTorchrun), "no error");
 }
 
-}  // namespace
+}  // namespace environment_test
 }  // namespace melete

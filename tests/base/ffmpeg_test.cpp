@@ -20,7 +20,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace ffmpeg_test {
 
 namespace fs = std::filesystem;
 using namespace testing;
@@ -191,5 +191,5 @@ TEST(Ffmpeg, TheRealProgram) {
   EXPECT_THAT(message_of([&] { read_audio(folder / "broken.m4a"); }), HasSubstr("ffmpeg cannot read"));
 }
 
-}  // namespace
+}  // namespace ffmpeg_test
 }  // namespace melete

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace melete {
-namespace {
+namespace folders_test {
 
 namespace fs = std::filesystem;
 
@@ -156,5 +156,5 @@ TEST(Folders, ModelsKnowNothingOfFilesRunsOrProcesses) {
     EXPECT_EQ(needed.count(name), 1u) << "`" << name << "` needs no exemption any more; take it off the list";
 }
 
-}  // namespace
+}  // namespace folders_test
 }  // namespace melete

@@ -11,7 +11,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace inspect_test {
 
 namespace fs = std::filesystem;
 using testing::read_bytes;
@@ -131,5 +131,5 @@ TEST(Histogram, CountsEveryValueOnce) {
   }
 }
 
-}  // namespace
+}  // namespace inspect_test
 }  // namespace melete

@@ -14,7 +14,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace manifest_test {
 
 namespace fs = std::filesystem;
 using testing::read_bytes;
@@ -200,5 +200,5 @@ TEST(Manifest, ParallelWorkPassesTheFirstErrorOn) {
   for_each_parallel(0, [](int64_t) { FAIL(); });
 }
 
-}  // namespace
+}  // namespace manifest_test
 }  // namespace melete

@@ -10,7 +10,7 @@
 #include "data/base/espeak.h"
 
 namespace melete {
-namespace {
+namespace phonemes_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -75,5 +75,5 @@ TEST(Phonemes, TableFallsBackToThePlainSoundAndNamesTheUnknown) {
   EXPECT_THAT(message([&] { table.ids({"ʒ"}); }), HasSubstr("ʒ"));
 }
 
-}  // namespace
+}  // namespace phonemes_test
 }  // namespace melete

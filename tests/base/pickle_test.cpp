@@ -14,7 +14,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace pickle_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
@@ -335,5 +335,5 @@ TEST(Zip, ChecksumIsTheCommonOne) {
   EXPECT_EQ(crc32(std::as_bytes(std::span(std::string_view("123456789")))), 0xcbf43926u);
 }
 
-}  // namespace
+}  // namespace pickle_test
 }  // namespace melete

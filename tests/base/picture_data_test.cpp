@@ -12,7 +12,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace picture_data_test {
 
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
@@ -90,5 +90,5 @@ TEST(SynthPictures, AreSeenAsWhatTheyAre) {
   EXPECT_THROW(right.add(Image(32, 32), "a cat"), Error);
 }
 
-}  // namespace
+}  // namespace picture_data_test
 }  // namespace melete

@@ -13,7 +13,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace picture_test {
 
 // Soft colours, so that a lossy format keeps them.
 Image gradient(int width, int height) {
@@ -190,5 +190,5 @@ TEST(Resize, ShorterSideCropAndMirror) {
   EXPECT_EQ(to_grey(Image(2, 1, 200)), (std::vector<uint8_t>{200, 200}));
 }
 
-}  // namespace
+}  // namespace picture_test
 }  // namespace melete

@@ -8,7 +8,7 @@
 #include "core/base/random.h"
 
 namespace melete {
-namespace {
+namespace png_test {
 
 Image noise(int width, int height) {
   Image image(width, height);
@@ -46,5 +46,5 @@ TEST(PngTest, RefusesDamageAndWrongSizes) {
   EXPECT_THROW(Image(4, 1 << 20), Error);
 }
 
-}  // namespace
+}  // namespace png_test
 }  // namespace melete

@@ -14,7 +14,7 @@
 #include "io/base/safetensors.h"
 
 namespace melete {
-namespace {
+namespace resample_test {
 
 std::vector<float> noise(int64_t count, uint64_t key) {
   Rng rng(key);
@@ -149,5 +149,5 @@ TEST(Resample, RefusesWrongSettings) {
   EXPECT_THROW(Resampler(16000, 8000).output_frames(-1), Error);
 }
 
-}  // namespace
+}  // namespace resample_test
 }  // namespace melete

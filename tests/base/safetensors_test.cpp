@@ -18,7 +18,7 @@
 #include "io/base/checksum.h"
 
 namespace melete {
-namespace {
+namespace safetensors_test {
 
 namespace fs = std::filesystem;
 
@@ -379,5 +379,5 @@ TEST(ChecksumTest, PiecesDoNotMatterAndBordersOfTextsDo) {
   EXPECT_NE(ab_c.hex(), a_bc.hex());
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace melete

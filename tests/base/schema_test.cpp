@@ -13,7 +13,7 @@
 #include "core/base/random.h"
 
 namespace melete {
-namespace {
+namespace schema_test {
 
 using nlohmann::ordered_json;
 using testing::HasSubstr;
@@ -421,5 +421,5 @@ TEST(Schema, RefusesToDescribeASettingTwice) {
   EXPECT_THROW(schema.option("include", value, ""), Error);
 }
 
-}  // namespace
+}  // namespace schema_test
 }  // namespace melete

@@ -12,7 +12,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace sentencepiece_test {
 
 using ::testing::HasSubstr;
 
@@ -89,5 +89,5 @@ TEST(SentencePiece, RefusesWhatItCannotUse) {
   }
 }
 
-}  // namespace
+}  // namespace sentencepiece_test
 }  // namespace melete

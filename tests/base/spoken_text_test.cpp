@@ -10,7 +10,7 @@
 #include "data/base/unigram_trainer.h"
 
 namespace melete {
-namespace {
+namespace spoken_text_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -136,5 +136,5 @@ TEST(UnigramTrainer, SaysHowManyPiecesAreNeeded) {
   EXPECT_THROW(fit_unigram({" ", ""}, config), Error);
 }
 
-}  // namespace
+}  // namespace spoken_text_test
 }  // namespace melete

@@ -16,7 +16,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace synth_test {
 
 namespace fs = std::filesystem;
 using testing::read_bytes;
@@ -224,5 +224,5 @@ TEST(SynthSpeech, SpeaksOrNamesThePackage) {
   EXPECT_NE(speak(make_utterance(2, 0), 16000), speak(make_utterance(3, 0), 16000));
 }
 
-}  // namespace
+}  // namespace synth_test
 }  // namespace melete

@@ -12,7 +12,7 @@
 #include "data/base/synth_speech.h"
 
 namespace melete {
-namespace {
+namespace timings_test {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
@@ -107,5 +107,5 @@ TEST(Timings, EspeakKnowsWhenItSaysWhat) {
   }
 }
 
-}  // namespace
+}  // namespace timings_test
 }  // namespace melete

@@ -14,7 +14,7 @@
 #include "temporary_folder.h"
 
 namespace melete {
-namespace {
+namespace token_file_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
@@ -212,5 +212,5 @@ TEST(Opus, IsAlignedAndNearItsRate) {
   }
 }
 
-}  // namespace
+}  // namespace token_file_test
 }  // namespace melete

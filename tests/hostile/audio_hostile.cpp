@@ -15,7 +15,7 @@ extern "C" const char* __lsan_default_suppressions() {
 }
 
 namespace melete {
-namespace {
+namespace audio_hostile {
 
 using testing::mutate;
 using testing::read_bytes;
@@ -80,5 +80,5 @@ TEST_P(HostileAudio, EveryTruncationEndsWell) {
 INSTANTIATE_TEST_SUITE_P(Formats, HostileAudio, ::testing::Values("wav", "flac", "ogg", "opus", "mp3"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-}  // namespace
+}  // namespace audio_hostile
 }  // namespace melete

@@ -22,7 +22,7 @@ size_t __sanitizer_get_allocated_size(const volatile void* at);
 }
 
 namespace melete {
-namespace {
+namespace corpus_hostile {
 
 namespace fs = std::filesystem;
 
@@ -109,5 +109,5 @@ TEST_P(Corpus, IsReadOrRefusedWithinItsMemory) {
 INSTANTIATE_TEST_SUITE_P(Readers, Corpus, ::testing::ValuesIn(fuzz::targets()),
                          [](const auto& chosen) { return chosen.param.name; });
 
-}  // namespace
+}  // namespace corpus_hostile
 }  // namespace melete

@@ -8,7 +8,7 @@
 #include "mutate.h"
 
 namespace melete {
-namespace {
+namespace manifest_hostile {
 
 using testing::mutate;
 using testing::read_bytes;
@@ -61,5 +61,5 @@ TEST(HostileManifest, MutatedTranscriptsNeverStopAnIndex) {
   }
 }
 
-}  // namespace
+}  // namespace manifest_hostile
 }  // namespace melete

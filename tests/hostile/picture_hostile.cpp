@@ -10,7 +10,7 @@
 #include "mutate.h"
 
 namespace melete {
-namespace {
+namespace picture_hostile {
 
 using testing::mutate;
 
@@ -90,5 +90,5 @@ TEST(HostilePictures, ExifBlocksOfAnyBytes) {
   }
 }
 
-}  // namespace
+}  // namespace picture_hostile
 }  // namespace melete

@@ -12,7 +12,7 @@
 #include "io/base/safetensors.h"
 
 namespace melete {
-namespace {
+namespace safetensors_hostile {
 
 std::string with_header(const std::string& header, const std::string& data) {
   std::string file(8, '\0');
@@ -139,5 +139,5 @@ TEST(HostilePng, MutationsAreReadOrRefused) {
   EXPECT_GT(refused, 1000);
 }
 
-}  // namespace
+}  // namespace safetensors_hostile
 }  // namespace melete

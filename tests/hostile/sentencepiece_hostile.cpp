@@ -9,7 +9,7 @@
 #include "mutate.h"
 
 namespace melete {
-namespace {
+namespace sentencepiece_hostile {
 
 std::string field(int number, const std::string& bytes) {
   return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
@@ -65,5 +65,5 @@ TEST(HostileSentencePiece, MutatedModels) {
   EXPECT_GT(refused, 100);
 }
 
-}  // namespace
+}  // namespace sentencepiece_hostile
 }  // namespace melete

@@ -320,7 +320,7 @@ std::string SentencePieceModel::normalise(std::string_view text) const {
     text.remove_prefix(taken);
   }
   if (remove_extra_spaces_)
-    while (result.ends_with(space)) result.resize(result.size() - space.size());
+    while (result.ends_with(space)) result.erase(result.size() - space.size());
   if (add_prefix_ && space_as_suffix_) result += space;
   return result;
 }

@@ -3,17 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <numeric>
 #include <utility>
 
 namespace melete {
-
-namespace {
-
-constexpr double kTau = 2.0 * std::numbers::pi;
-
-}  // namespace
 
 Oscillator::Oscillator(double frequency_hz, double phase_radians, int rate_hz)
     : real_(std::cos(phase_radians)),

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 namespace melete {
+
+inline constexpr double kTau = 2.0 * std::numbers::pi;
 
 using Signal = std::vector<double>;
 

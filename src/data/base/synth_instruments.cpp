@@ -11,8 +11,6 @@ namespace melete {
 
 namespace {
 
-constexpr double kTau = 2.0 * std::numbers::pi;
-
 int64_t samples_in(double seconds, int rate_hz) {
   return std::max<int64_t>(2, std::llround(seconds * rate_hz));
 }

@@ -30,7 +30,7 @@ constexpr std::string_view kPastVerbs[] = {
     "watched",  "crossed", "painted",  "found",   "remembered", "described", "carried",  "loved",
     "followed", "opened",  "measured", "guarded", "chose",      "sold",      "finished", "missed"};
 constexpr std::string_view kParticiples[] = {"painted", "followed", "opened", "chosen", "sold", "forgotten"};
-constexpr std::string_view kPlaces[] = {"near the mill",     "beyond the hills", "at the edge of town",
+constexpr std::string_view kSpokenPlaces[] = {"near the mill",     "beyond the hills", "at the edge of town",
                                         "under the bridge",  "by the sea",       "in the northern valley",
                                         "behind the church", "on the far shore", "across the market square"};
 constexpr std::string_view kTimes[] = {"in the morning",  "before the storm",  "every winter",
@@ -99,7 +99,7 @@ class Grammar {
   std::string word(std::string_view kind) {
     if (kind == "verb") return std::string(one(kPastVerbs));
     if (kind == "participle") return std::string(one(kParticiples));
-    if (kind == "place") return std::string(one(kPlaces));
+    if (kind == "place") return std::string(one(kSpokenPlaces));
     if (kind == "time") return std::string(one(kTimes));
     if (kind == "number") return std::string(one(kNumbers));
     if (kind == "unit") return std::string(one(kUnits));
