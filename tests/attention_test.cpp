@@ -23,7 +23,7 @@ void PrintTo(const AttentionCase& c, std::ostream* out) {
        << (c.causal ? ", causal" : "") << (c.bias ? ", bias" : "") << (c.hidden ? ", hidden" : "");
 }
 
-class AttentionTest : public testing::TestWithParam<AttentionCase> {
+class AttentionTest : public ::testing::TestWithParam<AttentionCase> {
  protected:
   AttentionTest() {
     const auto& c = GetParam();
@@ -102,7 +102,7 @@ TEST_P(AttentionTest, ThreadsDoNotChangeAnything) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
-    testing::Values(AttentionCase{5, 5, 3, 1, 64, true, true, false},  // one key head
+    ::testing::Values(AttentionCase{5, 5, 3, 1, 64, true, true, false},  // one key head
                     AttentionCase{65, 65, 3, 1, 64, true, false, false},
                     AttentionCase{130, 130, 3, 1, 64, true, true, true},
                     AttentionCase{70, 83, 3, 1, 64, true, true, true},  // a prefix before the queries

@@ -17,9 +17,9 @@
 namespace melete {
 namespace cli_test {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct EmaSettings {
   bool enabled = true;
@@ -110,10 +110,10 @@ std::vector<Command> table() {
 }
 
 Outcome run(const std::vector<std::string>& args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   const int code = run_program(args, table());
-  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+  return {code, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
 }
 
 std::filesystem::path recipe(const std::string& text) {

@@ -14,8 +14,8 @@ namespace dist_fault_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST_F(Ranks, AKilledRankIsNamedAndTheRunResumesExactly) {
   const std::string expected = two_processes();

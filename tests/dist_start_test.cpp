@@ -10,8 +10,8 @@ namespace melete {
 namespace dist_start_test {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST_F(Ranks, WrongStartsGiveOneClearLine) {
   const int port = free_port();
@@ -22,7 +22,7 @@ TEST_F(Ranks, WrongStartsGiveOneClearLine) {
               {"--batch_size", "4", "--train.dist.connect_seconds", fmt::format("{}", connect_seconds)}),
         folder_ / name, variables);
   };
-  const auto expect_one_line = [](const Ended& ended, const testing::Matcher<std::string>& says) {
+  const auto expect_one_line = [](const Ended& ended, const ::testing::Matcher<std::string>& says) {
     EXPECT_EQ(ended.code, 1) << ended.output;
     EXPECT_THAT(ended.output, says);
     EXPECT_EQ(std::count(ended.output.begin(), ended.output.end(), '\n'), 1) << ended.output;

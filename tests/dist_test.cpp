@@ -23,7 +23,7 @@ namespace melete {
 namespace dist_test {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST_F(Ranks, TwoEqualOne) {
   EXPECT_LT(difference(one_process(), two_processes()), kRounding);

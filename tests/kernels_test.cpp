@@ -42,7 +42,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).norm() / (b.norm() + 1e-12)).item<double>();
 }
 
-class CausalConvTest : public testing::TestWithParam<ConvCase> {};
+class CausalConvTest : public ::testing::TestWithParam<ConvCase> {};
 
 TEST_P(CausalConvTest, ForwardAndGradientsAreLibTorchs) {
   const ConvCase c = GetParam();
@@ -112,7 +112,7 @@ TEST_P(CausalConvTest, ThreadsDoNotChangeAnything) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CausalConvTest,
-                         testing::Values(ConvCase{32, 32, 7, 1, 1, 300},
+                         ::testing::Values(ConvCase{32, 32, 7, 1, 1, 300},
                                          ConvCase{32, 32, 7, 1, 9, 217, "reflect", Activation::elu},
                                          ConvCase{48, 16, 7, 1, 3, 100, "constant", Activation::elu},
                                          ConvCase{64, 64, 1, 1, 1, 50, "reflect", Activation::elu},
@@ -160,7 +160,7 @@ struct TransposedCase {
   int64_t in, out, kernel, stride, time;
 };
 
-class TransposedConvTest : public testing::TestWithParam<TransposedCase> {};
+class TransposedConvTest : public ::testing::TestWithParam<TransposedCase> {};
 
 TEST_P(TransposedConvTest, ForwardAndGradientsAreLibTorchs) {
   const TransposedCase c = GetParam();
@@ -201,7 +201,7 @@ TEST_P(TransposedConvTest, Bf16IsCloseToFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TransposedConvTest,
-                         testing::Values(TransposedCase{64, 32, 4, 2, 50}, TransposedCase{32, 16, 10, 5, 21},
+                         ::testing::Values(TransposedCase{64, 32, 4, 2, 50}, TransposedCase{32, 16, 10, 5, 21},
                                          TransposedCase{16, 16, 16, 8, 3}, TransposedCase{32, 5, 6, 3, 20},
                                          TransposedCase{16, 16, 5, 2, 30}, TransposedCase{3, 4, 4, 2, 30}));
 

@@ -16,7 +16,7 @@ struct NormCase {
   bool shift;
 };
 
-class NormTest : public testing::TestWithParam<NormCase> {
+class NormTest : public ::testing::TestWithParam<NormCase> {
  protected:
   NormTest() : norm_(GetParam().dim, GetParam().shift) {
     torch::manual_seed(1);
@@ -74,7 +74,7 @@ TEST_P(NormTest, ThreadsDoNotChangeAnything) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, NormTest,
-                         testing::Values(NormCase{8, NormInput::plain, true},
+                         ::testing::Values(NormCase{8, NormInput::plain, true},
                                          NormCase{512, NormInput::plain, false},
                                          NormCase{21, NormInput::plain, true},
                                          NormCase{5, NormInput::gated, true},

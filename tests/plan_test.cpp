@@ -17,7 +17,7 @@ namespace melete {
 namespace plan_test {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 const fs::path kSource = MELETE_SOURCE_DIR;
 
@@ -83,9 +83,9 @@ TEST(Plan, TheDocumentationShowsWhatTheCommandPrints) {
     left_out.insert(stage + std::string("_paper"));
     ASSERT_TRUE(fs::remove(folder.path + "/recipes/audiolm/" + stage + "_paper.toml"));
   }
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   ASSERT_EQ(plan_command({"--plan", "--recipes", folder.path + "/recipes"}), 0);
-  const auto printed = lines_of(testing::internal::GetCapturedStdout());
+  const auto printed = lines_of(::testing::internal::GetCapturedStdout());
   const std::string text = read_text(kSource / "docs/scale.md");
   const auto documented = lines_of(text);
   EXPECT_GT(printed.size(), 4u * 10u);

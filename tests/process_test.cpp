@@ -23,9 +23,9 @@ namespace process_test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A codec so small that a step takes milliseconds, with everything switched on that a resume could get wrong:
 // accumulation, an average that is updated only now and then, quantizer dropout, gradient penalty, batches
@@ -118,7 +118,7 @@ void expect_same_bits(const std::string& path_a, const std::string& path_b) {
   EXPECT_EQ(different, 0);
 }
 
-class RealProgram : public testing::Test {
+class RealProgram : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     std::string pattern = (fs::temp_directory_path() / "melete-process-XXXXXX").string();
@@ -135,7 +135,7 @@ class RealProgram : public testing::Test {
   static void TearDownTestSuite() { fs::remove_all(shared_); }
 
   void SetUp() override {
-    folder_ = shared_ / testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = shared_ / ::testing::UnitTest::GetInstance()->current_test_info()->name();
     fs::create_directories(folder_);
   }
 

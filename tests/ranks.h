@@ -129,7 +129,7 @@ nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/24 dev veth1; ip link set veth
 echo ready
 )";
 
-class Ranks : public testing::Test {
+class Ranks : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     std::string pattern = (std::filesystem::temp_directory_path() / "melete-dist-XXXXXX").string();
@@ -145,7 +145,7 @@ class Ranks : public testing::Test {
   }
   static void TearDownTestSuite() { std::filesystem::remove_all(shared_); }
   void SetUp() override {
-    folder_ = shared_ / testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = shared_ / ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::create_directories(folder_);
   }
 

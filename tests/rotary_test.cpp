@@ -11,7 +11,7 @@
 namespace melete {
 namespace rotary_test {
 
-class RotaryTest : public testing::TestWithParam<RotaryPairs> {
+class RotaryTest : public ::testing::TestWithParam<RotaryPairs> {
  protected:
   static Rotation turn(int64_t first, int64_t count, int64_t dim) {
     return rotation(at::arange(first, first + count), rotary_frequencies(dim), GetParam());
@@ -86,7 +86,7 @@ TEST_P(RotaryTest, RefusesOtherPositions) {
   EXPECT_ANY_THROW(rotate(at::zeros({1, 4, 2, 8}), turn(0, 4, 16)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, RotaryTest, testing::Values(RotaryPairs::halves, RotaryPairs::interleaved));
+INSTANTIATE_TEST_SUITE_P(Pairs, RotaryTest, ::testing::Values(RotaryPairs::halves, RotaryPairs::interleaved));
 
 }  // namespace rotary_test
 }  // namespace melete

@@ -12,7 +12,7 @@ namespace melete {
 namespace environment_test {
 
 using Map = std::map<std::string, std::string>;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Place place_of(const Map& variables) {
   return read_place([&](const char* name) -> std::optional<std::string> {

@@ -12,8 +12,8 @@
 namespace melete {
 namespace phonemes_test {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Phonemizer characters(const std::string& lexicon = "") {
   PhonemizerConfig config;

@@ -16,8 +16,8 @@ namespace melete {
 namespace schema_test {
 
 using nlohmann::ordered_json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct ModelConfig {
   int64_t channels = 32;
@@ -64,11 +64,11 @@ std::string error_of(const Action& action) {
   return "(no error)";
 }
 
-class SchemaTest : public testing::Test {
+class SchemaTest : public ::testing::Test {
  protected:
   SchemaTest() : schema(schema_of(config)) {
     folder = std::filesystem::temp_directory_path() /
-             (std::string("melete_schema_") + testing::UnitTest::GetInstance()->current_test_info()->name() +
+             (std::string("melete_schema_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
               "_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
   }
@@ -177,7 +177,7 @@ TEST_F(SchemaTest, RefusesIncludeCyclesAndMissingIncludes) {
   EXPECT_THAT(error_of([&] { schema.apply_file(b); }), HasSubstr("b.toml -> a.toml -> b.toml"));
   EXPECT_THAT(file_error("include = 'case.toml'"), HasSubstr("includes itself"));
   EXPECT_THAT(file_error("\ninclude = 'gone.toml'"),
-              testing::AllOf(HasSubstr("case.toml:2"), HasSubstr("gone.toml")));
+              ::testing::AllOf(HasSubstr("case.toml:2"), HasSubstr("gone.toml")));
   EXPECT_THAT(file_error("include = 3"), HasSubstr("expected a file name"));
   EXPECT_THAT(file_error("include = ['']"), HasSubstr("expected a file name"));
   EXPECT_THAT(file_error("include = '.'"), HasSubstr("folder"));

@@ -15,10 +15,10 @@ namespace melete {
 namespace timings_test {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class TimingsFile : public testing::Test {
+class TimingsFile : public ::testing::Test {
  protected:
   TimingsFile() { fs::create_directories(folder_); }
   ~TimingsFile() override { fs::remove_all(folder_); }
