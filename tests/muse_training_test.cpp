@@ -90,8 +90,6 @@ std::map<std::string, double> validated(Task& task, const Batch& batch) {
   return values;
 }
 
-}  // namespace muse_training_test
-
 TEST(Pictures, ComeFromAFolderWithTheirCaptions) {
   const PictureFolder folder;
   const auto entries = load_pictures(folder.path(), Captions::automatic);
@@ -212,4 +210,5 @@ TEST(MaskGitTraining, TakesAStepAndComparesItselfWithChance) {
   }
 }
 
+}  // namespace muse_training_test
 }  // namespace melete

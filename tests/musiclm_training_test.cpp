@@ -111,8 +111,6 @@ Learned learn(Recipe& recipe, Task& task, const Batch& batch, int64_t steps) {
   return run;
 }
 
-}  // namespace musiclm_training_test
-
 TEST(MusicLmTraining, MulanLearnsABatchAndItsCheckpointIsAnEmbedding) {
   torch::manual_seed(1);
   const auto recipe = make_mulan_recipe();
@@ -253,4 +251,5 @@ TEST(MusicLmTraining, StagesLearnABatchWithTheirConditions) {
   }
 }
 
+}  // namespace musiclm_training_test
 }  // namespace melete

@@ -30,8 +30,6 @@ double error_of(const OdeConfig& config) {
   return (x - logistic_solution(starts(), 1)).abs().max().item<double>();
 }
 
-}  // namespace ode_test
-
 TEST(Ode, FixedStepsConvergeAtTheirOrder) {
   for (const std::string& name : runge_kutta_names()) {
     const RungeKutta& method = runge_kutta(name);
@@ -163,4 +161,5 @@ TEST(Ode, UnknownMethodsAndEndlessWorkAreRefused) {
   EXPECT_THROW(solve(logistic, starts(), config), Error);
 }
 
+}  // namespace ode_test
 }  // namespace melete

@@ -117,8 +117,6 @@ StageTaskConfig quick() {
   return config;
 }
 
-}  // namespace stage_training_test
-
 TEST(StageTraining, SemanticLearnsScales) {
   torch::manual_seed(1);
   SemanticConfig config;
@@ -217,4 +215,5 @@ TEST(StageTraining, RanksShareTheTokensOfOneBatch) {
                     .equal(whole.batch(number)["semantic"]));
 }
 
+}  // namespace stage_training_test
 }  // namespace melete

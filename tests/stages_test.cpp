@@ -97,8 +97,6 @@ at::Tensor unpadded(const at::Tensor& ids, int64_t row) {
 
 const std::vector<std::string> kConditions = {"none", "cross", "prefix"};
 
-}  // namespace stages_test
-
 TEST(Stages, CacheChangesNothing) {
   for (const std::string& condition : kConditions) {
     const Condition text = condition == "none" ? Condition{} : some_text(2);
@@ -323,4 +321,5 @@ TEST(Stages, AConditionedModelRefusesToGoWithoutText) {
   EXPECT_THROW(plain(random_ids({1, 3}, 20, 1), pass), Error);
 }
 
+}  // namespace stages_test
 }  // namespace melete

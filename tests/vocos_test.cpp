@@ -24,8 +24,6 @@ VocosConfig small_config() {
   return config;
 }
 
-}  // namespace vocos_test
-
 TEST(Spectrum, InverseGivesTheSoundBack) {
   const at::Tensor audio = noise({2, 1600}, 1);
   for (const int64_t window : {64, 48}) {
@@ -109,4 +107,5 @@ TEST(VocosTest, FeaturesAreWhatTheVocoderWasMadeFor) {
   EXPECT_THROW(MelVocos(mel, Vocos(small_config())), Error);
 }
 
+}  // namespace vocos_test
 }  // namespace melete

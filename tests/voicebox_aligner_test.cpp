@@ -33,8 +33,6 @@ AlignerConfig small_config() {
   return config;
 }
 
-}  // namespace voicebox_aligner_test
-
 TEST(VoiceboxAligner, SearchEqualsBruteForce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const int64_t frames = 4 + static_cast<int64_t>(seed % 6), count = 1 + static_cast<int64_t>(seed % 4);
@@ -133,4 +131,5 @@ TEST(VoiceboxAligner, LearnsToTellThreeSoundsApart) {
   EXPECT_LT(frames_off(found), 0.5 * frames_off(at::full_like(truth, 6))) << found;  // against equal shares
 }
 
+}  // namespace voicebox_aligner_test
 }  // namespace melete::voicebox

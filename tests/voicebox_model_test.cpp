@@ -65,8 +65,6 @@ at::Tensor padded(const at::Tensor& x, int64_t length, double value) {
   return at::constant_pad_nd(x, by, value);
 }
 
-}  // namespace voicebox_model_test
-
 TEST(VoiceboxModel, PaddingChangesNothing) {
   Voicebox model = moved(Voicebox(small_config()));
   const at::NoGradGuard no_grad;
@@ -328,4 +326,5 @@ TEST(VoiceboxFiles, UpstreamsPackageHasThePlacesWeExpect) {
             model->config().transformer.dim);
 }
 
+}  // namespace voicebox_model_test
 }  // namespace melete::voicebox
