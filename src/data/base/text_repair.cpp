@@ -33,12 +33,17 @@ struct Misread {
   char32_t meant = 0;
 };
 
+// How many bytes of UTF-8 begin with this one; 0: none.
+size_t length_after(int lead) {
+  return lead >= 0xC2 && lead < 0xE0   ? 2
+         : lead >= 0xE0 && lead < 0xF0 ? 3
+         : lead >= 0xF0 && lead < 0xF5 ? 4
+                                       : 0;
+}
+
 Misread misread_at(std::u32string_view text, size_t i) {
   const int lead = byte_of(text[i]);
-  const size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
+  const size_t length = length_after(lead);
   if (length == 0 || i + length > text.size()) return {};
   std::string bytes(1, static_cast<char>(lead));
   bool lost = false;
@@ -68,6 +73,44 @@ Misread misread_with_space_at(std::u32string_view text, size_t i) {
   return {1, meant};
 }
 
+// The same of three or four, one of which became a plain space: "â€ " reads as a dagger, whether it was one
+// or the closing quote that lost its last byte.
+Misread longer_with_space_at(std::u32string_view text, size_t i) {
+  const int lead = byte_of(text[i]);
+  const size_t length = lead > 0xE3 && lead != 0xF0 ? 0 : length_after(lead);
+  if (length < 3 || i + length > text.size()) return {};
+  std::string bytes(1, static_cast<char>(lead));
+  size_t spaces = 0;
+  for (size_t k = 1; k < length; ++k) {
+    const bool space = text[i + k] == U' ';
+    const int byte = space ? 0xA0 : byte_of(text[i + k]);
+    if (byte < 0x80 || byte >= 0xC0) return {};
+    // A hard space or a line break beside the lost one is no letter's half.
+    if (length == 3 && !space && (byte == 0x85 || byte == 0xA0)) return {};
+    if (length == 3 && space && k == 1 && lead < 0xE2) return {};
+    spaces += space ? 1 : 0;
+    bytes += static_cast<char>(byte);
+  }
+  char32_t meant = 0;
+  if (spaces != 1 || read_utf8(bytes, meant) != length) return {};
+  return {length, meant};
+}
+
+// "â€?": a question mark stands for the byte that was lost.
+Misread misread_with_question_at(std::u32string_view text, size_t i) {
+  const int lead = byte_of(text[i]);
+  const size_t length = length_after(lead);
+  if (length == 0 || i + length > text.size() || (length == 2 && lead > 0xC3)) return {};
+  size_t questions = 0;
+  for (size_t k = 1; k < length; ++k) {
+    const int byte = text[i + k] == U'?' || text[i + k] == kBroken ? 0x80 : byte_of(text[i + k]);
+    if (byte < 0x80 || byte >= 0xC0) return {};
+    questions += text[i + k] == U'?' ? 1 : 0;
+  }
+  if (questions != 1) return {};
+  return {length, kBroken};
+}
+
 bool is_one_of(char32_t c, std::u32string_view marks) {
   return marks.find(c) != std::u32string_view::npos;
 }
@@ -83,8 +126,8 @@ constexpr std::u32string_view kUsual =
 bool looks_misread(std::u32string_view text, size_t i, const Misread& here) {
   bool usual = true;
   for (size_t k = 1; k < here.length; ++k)
-    usual =
-        usual && (is_one_of(text[i + k], kUsual) || (here.length == 2 && is_one_of(text[i + k], kPrices)));
+    usual = usual && (text[i + k] == U' ' || is_one_of(text[i + k], kUsual) ||
+                      (here.length == 2 && is_one_of(text[i + k], kPrices)));
   if (!usual || here.length > 3) return true;
   // Letters that are little else than the first half of something; but an apostrophe or dots may follow any.
   return is_one_of(text[i], U"\u00C2\u00C3\u00CE\u00D0") && !is_one_of(text[i + 1], U"\u2019\u2026");
@@ -106,12 +149,18 @@ std::u32string repair_whole(std::u32string_view text) {
   std::u32string result;
   for (size_t i = 0; i < text.size();) {
     Misread here = misread_at(text, i);
-    if (here.length == 0) here = misread_with_space_at(text, i);
+    for (const auto& damaged : {misread_with_space_at, longer_with_space_at, misread_with_question_at})
+      if (here.length == 0) here = damaged(text, i);
     if (here.length == 0 && text[i] >= 0x80) return {};
     result += here.length > 0 ? here.meant : text[i];
     i += std::max<size_t>(here.length, 1);
   }
   return result;
+}
+
+Misread misread_or_spaced_at(std::u32string_view text, size_t i) {
+  const Misread here = misread_at(text, i);
+  return here.length > 0 ? here : longer_with_space_at(text, i);
 }
 
 // Stretches of misread characters, those where one looks so.
@@ -121,7 +170,8 @@ std::u32string repair_stretches(std::u32string_view text) {
     size_t end = i;
     bool suspicious = false;
     std::u32string meant;
-    for (Misread next; end < text.size() && (next = misread_at(text, end)).length > 0; end += next.length) {
+    for (Misread next; end < text.size() && (next = misread_or_spaced_at(text, end)).length > 0;
+         end += next.length) {
       suspicious = suspicious || looks_misread(text, end, next);
       meant += next.meant;
     }
@@ -142,7 +192,7 @@ std::u32string repair_stretches(std::u32string_view text) {
 std::u32string repair_once(std::u32string_view text) {
   bool suspicious = false;
   for (size_t i = 0; i < text.size() && !suspicious; ++i) {
-    const Misread here = misread_at(text, i);
+    const Misread here = misread_or_spaced_at(text, i);
     suspicious = (here.length > 0 && looks_misread(text, i, here)) || looks_cut(text, i);
   }
   if (!suspicious) return std::u32string(text);
