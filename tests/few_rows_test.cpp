@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "gradient_check.h"
 #include "kernels/few_rows.h"
+#include "nn/feed_forward.h"
 #include "nn/position_bias.h"
 #include "nn/transformer_step.h"
 
@@ -122,6 +123,22 @@ TEST(FewRows, ARowDoesNotDependOnTheOthers) {
       EXPECT_TRUE(
           RowWeights(weight.narrow(0, o, 1), storage).multiply(x, {}).equal(together.narrow(1, o, 1)));
   }
+}
+
+TEST(FewRows, GradientsPassFrozenWeights) {
+  torch::manual_seed(8);
+  for (const int64_t in : {1, 15, 64, 1023, 2100})
+    for (const int64_t out : {1, 4, 7, 33})
+      for (const int64_t rows : {1, 3, 8}) {
+        torch::nn::Linear layer(in, out);
+        for (const at::Tensor& weight : layer->parameters()) weight.set_requires_grad(false);
+        const at::Tensor x = at::randn({rows, in}).requires_grad_(), weights = at::randn({rows, out});
+        const at::Tensor y = project(x, layer);
+        expect_close(y, at::linear(x, layer->weight, layer->bias).to(at::kDouble), 1e-5);
+        (y * weights).sum().backward();
+        expect_close(x.grad(), weights.to(at::kDouble).mm(layer->weight.to(at::kDouble)), 1e-5);
+        EXPECT_FALSE(layer->weight.grad().defined());
+      }
 }
 
 TEST(FewRows, PrecisionsHaveOneName) {

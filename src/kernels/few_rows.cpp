@@ -93,6 +93,45 @@ void multiply_bytes(const Product& p, const void* values, int64_t begin, int64_t
   outputs<BytesRow>(p, values, begin, end);
 }
 
+constexpr int64_t kColumns =
+    1024;  // of the weights that are read in a row; their sums stay in the first cache
+
+// y [rows, in] in columns begin to end += transpose of what multiply_plain does: y[row][i] = sum of
+// gradient[row][o] * weight[o][i]. Four outputs at once, so that sums are loaded and stored a quarter as
+// often.
+MELETE_VECTOR_TARGETS
+void multiply_back_plain(const Product& p, const float* weight, int64_t begin, int64_t end) {
+  for (int64_t row = 0; row < p.rows; ++row) std::fill(p.y + row * p.in + begin, p.y + row * p.in + end, 0.f);
+  for (int64_t o = 0; o < p.out; o += 4) {
+    const int64_t count = std::min<int64_t>(4, p.out - o);
+    const float* w[4];
+    for (int64_t k = 0; k < 4; ++k) w[k] = weight + std::min(o + k, p.out - 1) * p.in;
+    for (int64_t row = 0; row < p.rows; ++row) {
+      float g[4] = {};
+      for (int64_t k = 0; k < count; ++k) g[k] = p.x[row * p.out + o + k];
+      float* y = p.y + row * p.in;
+      int64_t i = begin;
+      for (; i + kLanes <= end; i += kLanes) {
+        LaneVector sum, values;
+        load<kLanes>(sum, y + i);
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+          load<kLanes>(values, w[k] + i);
+          sum += g[k] * values;
+        }
+        store<kLanes>(sum, y + i);
+      }
+      for (; i < end; ++i)
+        for (int k = 0; k < 4; ++k) y[i] += g[k] * w[k][i];
+    }
+  }
+}
+
+bool are_few_rows(const at::Tensor& x) {
+  return x.device().is_cpu() && x.numel() <= kFewRows * x.size(-1) && x.scalar_type() == at::kFloat &&
+         autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+}
+
 }  // namespace
 
 RowWeights::RowWeights(const at::Tensor& weight, WeightStorage storage)
@@ -137,9 +176,37 @@ at::Tensor RowWeights::multiply(const at::Tensor& x, const at::Tensor& bias) con
   return result;
 }
 
+at::Tensor RowWeights::multiply_back(const at::Tensor& gradient) const {
+  const at::NoGradGuard no_grad;
+  require(storage_ == WeightStorage::float32 && gradient.size(-1) == out_,
+          "[few_rows] gradients of width {} do not fit a float32 weight of {} x {}", gradient.size(-1), out_,
+          in_);
+  const at::Tensor given = gradient.contiguous();
+  auto shape = gradient.sizes().vec();
+  shape.back() = in_;
+  at::Tensor result = at::empty(shape, gradient.options());
+  const Product product{given.data_ptr<float>(),
+                        nullptr,
+                        result.data_ptr<float>(),
+                        given.numel() / out_,
+                        in_,
+                        out_,
+                        in_,
+                        false};
+  const float* weight = values_.data_ptr<float>();
+  at::parallel_for(0, (in_ + kColumns - 1) / kColumns, 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block)
+      multiply_back_plain(product, weight, block * kColumns, std::min((block + 1) * kColumns, in_));
+  });
+  return result;
+}
+
 bool takes_few_rows(const at::Tensor& x) {
-  return !at::GradMode::is_enabled() && x.device().is_cpu() && x.numel() <= kFewRows * x.size(-1) &&
-         x.scalar_type() == at::kFloat && autocast_type(at::kCPU, at::kFloat) == at::kFloat;
+  return !at::GradMode::is_enabled() && are_few_rows(x);
+}
+
+bool takes_few_rows_of_frozen(const at::Tensor& x, const at::Tensor& weight) {
+  return at::GradMode::is_enabled() && !weight.requires_grad() && are_few_rows(x);
 }
 
 }  // namespace melete

@@ -27,6 +27,8 @@ class RowWeights {
                 bool add = false) const;
   // x [..., in], bias [out] or undefined -> [..., out]
   at::Tensor multiply(const at::Tensor& x, const at::Tensor& bias) const;
+  // The gradient of x: gradient [..., out] times the weights, which are float32 -> [..., in]
+  at::Tensor multiply_back(const at::Tensor& gradient) const;
 
  private:
   at::Tensor values_;  // see weight_layouts.h
@@ -37,5 +39,7 @@ class RowWeights {
 // Whether such a product is the way for x [..., in]: few rows of float32 on the CPU, nothing to
 // differentiate.
 bool takes_few_rows(const at::Tensor& x);
+// The same where weights that nobody trains are passed by on the way to a gradient.
+bool takes_few_rows_of_frozen(const at::Tensor& x, const at::Tensor& weight);
 
 }  // namespace melete

@@ -1,5 +1,8 @@
 #include "nn/feed_forward.h"
 
+#include <torch/autograd.h>
+
+#include "core/base/error.h"
 #include "kernels/few_rows.h"
 #include "nn/activation.h"
 #include "nn/draws.h"
@@ -10,7 +13,31 @@ torch::nn::Linear linear(int64_t in, int64_t out, bool bias) {
   return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias));
 }
 
+namespace {
+
+// A product with weights that nobody trains: only the gradient of x.
+struct FrozenRows : torch::autograd::Function<FrozenRows> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
+    context->save_for_backward({weight});
+    return RowWeights(weight, WeightStorage::float32).multiply(x, bias.value_or(at::Tensor()));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    require(!at::GradMode::is_enabled(),
+            "[linear] a product with frozen weights has no second derivative here");
+    const at::Tensor weight = context->get_saved_variables()[0];
+    return {RowWeights(weight, WeightStorage::float32).multiply_back(gradients[0]), {}, {}};
+  }
+};
+
+}  // namespace
+
 at::Tensor project(const at::Tensor& x, const torch::nn::Linear& layer) {
+  if (takes_few_rows_of_frozen(x, layer->weight) && !(layer->bias.defined() && layer->bias.requires_grad()))
+    return FrozenRows::apply(x, layer->weight,
+                             layer->bias.defined() ? c10::optional<at::Tensor>(layer->bias) : c10::nullopt);
   if (!takes_few_rows(x)) return at::linear(x, layer->weight, layer->bias);
   return RowWeights(layer->weight, WeightStorage::float32).multiply(x, layer->bias);
 }

@@ -49,8 +49,8 @@ at::Tensor Vgg16Impl::forward_raw(const at::Tensor& pictures, Draws* draws) {
     x = at::max_pool2d(x, 2);
   }
   x = at::adaptive_avg_pool2d(x, {kPooled, kPooled}).flatten(1);
-  x = dropout(at::relu(hidden(x)), kDropout, draws);
-  return at::relu(output(x));
+  x = dropout(at::relu(project(x, hidden)), kDropout, draws);
+  return at::relu(project(x, output));
 }
 
 namespace torchvision {

@@ -6,7 +6,6 @@
 
 #include "core/base/error.h"
 #include "nn/attention.h"
-#include "nn/codebook.h"
 
 namespace melete::muse {
 
@@ -53,20 +52,20 @@ MaskGitAttentionImpl::MaskGitAttentionImpl(const MaskGitTransformerConfig& confi
 MaskGitAttentionImpl::Memory MaskGitAttentionImpl::memory(const at::Tensor& source) {
   const int64_t batch = source.size(0), n = source.size(1);
   const auto both = project(source, key_value).view({batch, n, 2, heads_, head_dim_}).unbind(2);
-  const auto with_null = [&](int64_t which, const at::Tensor& rest) {
-    return at::cat({null_key_value[which].to(rest.scalar_type()).expand({batch, 1, heads_, head_dim_}), rest},
-                   1);
+  const auto with_null = [&](const at::Tensor& null, const at::Tensor& rest) {
+    return at::cat({null.to(rest.scalar_type()).expand({batch, 1, heads_, head_dim_}), rest}, 1);
   };
-  return {unit_vectors(with_null(0, both[0])) * key_gain, with_null(1, both[1])};
+  const at::Tensor null_key = rms_norm(null_key_value[0], key_gain);
+  return {with_null(null_key, rms_norm(both[0], key_gain)), with_null(null_key_value[1], both[1])};
 }
 
 at::Tensor MaskGitAttentionImpl::attend_to(const at::Tensor& normed, const Memory& memory,
                                            const at::Tensor& hidden) {
   const at::Tensor q =
-      unit_vectors(project(normed, query).view({normed.size(0), normed.size(1), heads_, head_dim_})) *
-      query_gain;
+      rms_norm(project(normed, query).view({normed.size(0), normed.size(1), heads_, head_dim_}), query_gain);
   AttentionOptions how;
-  how.scale = kAttentionScale;
+  // Of unit vectors times sqrt(head_dim), on both sides.
+  how.scale = kAttentionScale / static_cast<double>(head_dim_);
   how.hidden = hidden;
   return project(attend(q, memory.keys, memory.values, how), output);
 }
