@@ -145,11 +145,13 @@ void check_training(const Case& c, Checker& check) {
     batch.condition = c.in("cond_token_ids").flatten(1);
   }
   MuseDraws draws = training_draws(c, model->config());
+  const double drop = argument(c, "cond_drop_prob", model->config().text_drop);
   const auto result = model->losses(batch, draws, argument(c, "train_only_generator", 0) != 0,
-                                    argument(c, "sample_temperature", -1));
+                                    argument(c, "sample_temperature", -1), drop);
   result.total.backward();
   check.close("x", result.masked.input, c.out("x"));
-  check.close("labels", result.masked.labels, c.out("labels"));
+  const at::Tensor& labels = result.masked.labels;
+  check.close("labels", labels.masked_fill(labels < 0, argument(c, "ignore_index", -1)), c.out("labels"));
   if (c.has("out.self_cond_embed"))
     check.close("self_cond_embed", result.self_conditioned, c.out("self_cond_embed"));
   if (c.has("out.critic_input")) check.close("critic_input", result.critic_input, c.out("critic_input"));
@@ -163,7 +165,6 @@ void check_training(const Case& c, Checker& check) {
   if (!c.has("out.logits")) return;
   const at::NoGradGuard no_grad;
   const MaskGitContext context = model->transformer->context(batch.text, batch.condition);
-  const double drop = model->config().text_drop;
   const MaskGitContext seen = drop > 0 && drop < 1
                                   ? context.with_text_of(kept_by(c.rand("text_keep_uniform"), drop))
                               : drop == 1 ? context.without_text()
