@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
+#include "data/base/bpe_trainer.h"
 #include "data/base/manifest.h"
 #include "data/base/sentencepiece.h"
 #include "data/base/unigram_trainer.h"
@@ -35,11 +36,14 @@ std::vector<std::string> texts_of(const std::string& from) {
 
 int text_tokenizer_command(const std::vector<std::string>& args) {
   std::string from, out = "text.model";
+  std::string kind = "unigram";
   UnigramConfig config;
   Arguments arguments(
       "data text-tokenizer",
       "fits pieces of words to texts: a SentencePiece model for text.tokenizer sentencepiece");
   arguments.word("data", from, "manifest or folder of recordings with texts, or a .txt file of lines");
+  arguments.option("kind", kind, "unigram: the likeliest pieces; bpe: pairs that stand together most often")
+      .one_of({"unigram", "bpe"});
   arguments.option("vocab", config.vocabulary, "pieces, with padding, end and unknown")
       .at_least(4)
       .at_most(1e6);
@@ -49,12 +53,15 @@ int text_tokenizer_command(const std::vector<std::string>& args) {
   arguments.option("out", out, "file to write");
   arguments.alias("o", "out");
   arguments.example("data text-tokenizer speech.jsonl --vocab 512 -o text.model");
+  arguments.example("data text-tokenizer lines.txt --kind bpe --vocab 2000 -o text.model");
   if (!arguments.parse(args)) return 0;
   if (!out.ends_with(".model"))
     throw UsageError(fmt::format("--out expected a name that ends with .model, got `{}`", out));
   const std::vector<std::string> texts = texts_of(from);
-  const UnigramFit fit =
-      fit_unigram(texts, config, [](int64_t pieces) { fmt::print(stderr, "{} pieces\n", pieces); });
+  const PieceFit fit =
+      kind == "bpe"
+          ? fit_bpe(texts, config)
+          : fit_unigram(texts, config, [](int64_t pieces) { fmt::print(stderr, "{} pieces\n", pieces); });
   const SentencePieceModel model(fit.model, out);  // what we write, we can read
   write_file_atomically(out, fit.model);
   fmt::print("{} texts, {} words, {} of them different, {} different characters\n", texts.size(), fit.words,

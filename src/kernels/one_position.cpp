@@ -1,5 +1,8 @@
 #include "kernels/one_position.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/lanes.h"
@@ -13,33 +16,113 @@ namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-// result [Vectors * kLanes] = sum over keys of weights * values; vectors side by side, because an addition
-// has to wait for the one before it
-template <int Vectors>
-MELETE_INLINE void mix_lanes(const float* weights, const float* values, int64_t step, int64_t keys,
-                             float* result) {
-  LaneVector sums[Vectors] = {}, value;
-  for (int64_t key = 0; key < keys; ++key)
-#pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) {
-      load<kLanes>(value, values + key * step + v * kLanes);
-      sums[v] += value * weights[key];
-    }
-#pragma GCC unroll 4
-  for (int v = 0; v < Vectors; ++v) store<kLanes>(sums[v], result + v * kLanes);
+constexpr int64_t kMixedKeys = 4;            // whose values are added to a result at once
+constexpr int64_t kProductsWorth = 1 << 15;  // a thread
+
+MELETE_INLINE int64_t place(const PositionAttention& a, int64_t key) {
+  return key * a.step + (a.rows ? a.rows[key] * a.row_step : 0);
 }
 
-// result [dim] = sum over keys of weights * values
-MELETE_INLINE void mix(const float* weights, const float* values, int64_t step, int64_t keys, int64_t dim,
-                       float* result) {
-  int64_t d = 0;
-  for (; d + 4 * kLanes <= dim; d += 4 * kLanes) mix_lanes<4>(weights, values + d, step, keys, result + d);
-  for (; d + kLanes <= dim; d += kLanes) mix_lanes<1>(weights, values + d, step, keys, result + d);
-  for (; d < dim; ++d) {
-    float sum = 0;
-    for (int64_t key = 0; key < keys; ++key) sum += weights[key] * values[key * step + d];
-    result[d] = sum;
+// Sums side by side, because an addition has to wait for the one before it; always in the same order.
+MELETE_INLINE float dot(const float* one, const float* other, int64_t n) {
+  LaneVector sums[4] = {}, x, y;
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes)
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      load<kLanes>(x, one + i + v * kLanes);
+      load<kLanes>(y, other + i + v * kLanes);
+      sums[v] += x * y;
+    }
+  for (; i + kLanes <= n; i += kLanes) {
+    load<kLanes>(x, one + i);
+    load<kLanes>(y, other + i);
+    sums[0] += x * y;
   }
+  float sum = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  for (; i < n; ++i) sum += one[i] * other[i];
+  return sum;
+}
+
+// What is read next lies in another page, where the machine does not look ahead by itself.
+MELETE_INLINE void prefetch_row(const float* from, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) __builtin_prefetch(from + i);
+}
+
+// result [dim] += sum over `Keys` keys of weights * values
+template <int Keys>
+MELETE_INLINE void mix(const float* weights, const float* const (&values)[kMixedKeys], int64_t offset,
+                       int64_t dim, float* result) {
+  int64_t d = 0;
+  LaneVector sum, value;
+  for (; d + kLanes <= dim; d += kLanes) {
+    load<kLanes>(sum, result + d);
+#pragma GCC unroll 4
+    for (int key = 0; key < Keys; ++key) {
+      load<kLanes>(value, values[key] + offset + d);
+      sum += value * weights[key];
+    }
+    store<kLanes>(sum, result + d);
+  }
+  for (; d < dim; ++d)
+    for (int key = 0; key < Keys; ++key) result[d] += weights[key] * values[key][offset + d];
+}
+
+// Key heads; of all queries, the heads that read them. Keys are gone through once for all of these, because a
+// position's heads lie side by side.
+struct HeadRange {
+  int64_t begin, end;
+};
+
+MELETE_INLINE void score_key(const PositionAttention& a, const HeadRange& range, int64_t key, float* scores) {
+  const float* const keys = a.first_key + place(a, key);
+  for (int64_t first = 0; first < a.queries * a.heads; first += a.kv_heads)
+    for (int64_t kv = range.begin; kv < range.end; ++kv)
+      scores[(first + kv) * a.keys + key] =
+          a.scale * dot(a.query + (first + kv) * a.dim, keys + kv * a.dim, a.dim);
+}
+
+// Scores of one head become weights.
+MELETE_INLINE void weigh(const PositionAttention& a, int64_t head, float* scores) {
+  if (a.bias) {
+    const float* bias = a.bias + head * a.bias_step;
+    for (int64_t key = a.bias_from; key < a.keys; ++key) scores[key] += bias[key - a.bias_from];
+  }
+  if (a.hidden)
+    for (int64_t key = 0; key < a.keys; ++key) scores[key] = a.hidden[key] ? kUnseen : scores[key];
+  softmax_in_place(scores, a.keys);
+}
+
+template <int Keys>
+MELETE_INLINE void mix_keys(const PositionAttention& a, const HeadRange& range, int64_t key,
+                            const float* weights, float* result) {
+  const float* values[kMixedKeys];
+  for (int i = 0; i < Keys; ++i) values[i] = a.first_value + place(a, key + i);
+  for (int64_t first = 0; first < a.queries * a.heads; first += a.kv_heads)
+    for (int64_t kv = range.begin; kv < range.end; ++kv)
+      mix<Keys>(weights + (first + kv) * a.keys + key, values, kv * a.dim, a.dim,
+                result + (first + kv) * a.dim);
+}
+
+MELETE_VECTOR_TARGETS
+void attend_heads(const PositionAttention& a, float* scores, float* result, const HeadRange& range) {
+  const int64_t offset = range.begin * a.dim, width = (range.end - range.begin) * a.dim;
+  for (int64_t key = 0; key < a.keys; ++key) {
+    if (key + 2 < a.keys) prefetch_row(a.first_key + place(a, key + 2) + offset, width);
+    score_key(a, range, key, scores);
+  }
+  for (int64_t first = 0; first < a.queries * a.heads; first += a.kv_heads)
+    for (int64_t row = first + range.begin; row < first + range.end; ++row) {
+      weigh(a, row % a.heads, scores + row * a.keys);
+      for (int64_t d = 0; d < a.dim; ++d) result[row * a.dim + d] = 0;
+    }
+  int64_t key = 0;
+  for (; key + kMixedKeys <= a.keys; key += kMixedKeys) {
+    for (int64_t next = key + kMixedKeys; next < std::min(a.keys, key + 2 * kMixedKeys); ++next)
+      prefetch_row(a.first_value + place(a, next) + offset, width);
+    mix_keys<kMixedKeys>(a, range, key, scores, result);
+  }
+  for (; key < a.keys; ++key) mix_keys<1>(a, range, key, scores, result);
 }
 
 }  // namespace
@@ -56,26 +139,12 @@ void norm_row(const float* x, const float* gain, const float* shift, float* y, i
     for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * inverse * gain[i];
 }
 
-MELETE_VECTOR_TARGETS
 void attend_position(const PositionAttention& a, float* scores, float* result) {
-  for (int64_t key = 0; key < a.keys; ++key)
-    for (int64_t first = 0; first < a.heads; first += a.kv_heads)
-      for (int64_t kv = 0; kv < a.kv_heads; ++kv) {
-        const float *q = a.query + (first + kv) * a.dim, *k = a.first_key + key * a.step + kv * a.dim;
-        scores[(first + kv) * a.keys + key] =
-            a.scale * sum_over(a.dim, [&](int64_t i) { return q[i] * k[i]; });
-      }
-  for (int64_t head = 0; head < a.heads; ++head) {
-    float* row = scores + head * a.keys;
-    if (a.bias) {
-      const float* bias = a.bias + head * a.bias_step;
-      for (int64_t key = a.bias_from; key < a.keys; ++key) row[key] += bias[key - a.bias_from];
-    }
-    if (a.hidden)
-      for (int64_t key = 0; key < a.keys; ++key) row[key] = a.hidden[key] ? kUnseen : row[key];
-    softmax_in_place(row, a.keys);
-    mix(row, a.first_value + head % a.kv_heads * a.dim, a.step, a.keys, a.dim, result + head * a.dim);
-  }
+  const int64_t products = 2 * a.queries * a.keys * a.dim * (a.heads / a.kv_heads);  // of a key head
+  at::parallel_for(0, a.kv_heads, std::max<int64_t>(1, kProductsWorth / products),
+                   [&](int64_t begin, int64_t end) {
+                     attend_heads(a, scores, result, {begin, end});
+                   });
 }
 
 }  // namespace melete

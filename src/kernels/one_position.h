@@ -11,9 +11,12 @@ void norm_row(const float* x, const float* gain, const float* shift, float* y, i
 
 // All heads of one query over the keys and values of a cache; query head h reads key head h % kv_heads.
 struct PositionAttention {
-  const float* query = nullptr;                              // [heads, dim]
+  const float* query = nullptr;                              // [queries, heads, dim]
+  int64_t queries = 1;                                       // that look at the same keys
   const float *first_key = nullptr, *first_value = nullptr;  // [kv_heads, dim], of the first position;
   int64_t step = 0;                                          // of both, from position to position
+  const int32_t* rows = nullptr;  // [keys], where position i lies rows[i] * row_step further; null: none does
+  int64_t row_step = 0;
   int64_t keys = 0, heads = 0, kv_heads = 1, dim = 0;
   float scale = 1;
   const float* bias = nullptr;      // for keys from bias_from on; null: none
@@ -21,7 +24,7 @@ struct PositionAttention {
   int64_t bias_step = 0;            // from head to head; 0: the same for all
   const uint8_t* hidden = nullptr;  // [keys], not 0: not looked at; null: all are
 };
-// scores [heads, keys] is room to work in; result [heads, dim]
+// scores [queries, heads, keys] is room to work in; result [queries, heads, dim]
 void attend_position(const PositionAttention& attention, float* scores, float* result);
 
 }  // namespace melete

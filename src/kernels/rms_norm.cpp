@@ -74,6 +74,10 @@ bool has_rms_norm(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat;
 }
 
+void rms_norm_row(const float* x, const float* gain, float* y, int64_t n) {
+  normalise(x, gain, nullptr, y, n);
+}
+
 RmsNormOutput rms_norm_forward(const RmsNormInput& in) {
   const Rows x(in.x);
   const at::Tensor gain = in.gain.contiguous(), shift = in.shift.defined() ? in.shift.contiguous() : in.shift;

@@ -28,6 +28,8 @@ struct RmsNormOutput {
   at::Tensor inverse;  // [rows]: sqrt(n) / |x|
 };
 RmsNormOutput rms_norm_forward(const RmsNormInput& input);
+// One row without tensors, without a shift: x, gain and y [n]; y is not x
+void rms_norm_row(const float* x, const float* gain, float* y, int64_t n);
 
 struct RmsNormGradient {
   at::Tensor x, gain, shift;

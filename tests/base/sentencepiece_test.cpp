@@ -74,10 +74,25 @@ TEST(SentencePiece, TakesTheMostLikelyPath) {
   EXPECT_EQ(joined.encode("accca"), (std::vector<int64_t>{1, 2, 0, 2}));
 }
 
+TEST(SentencePiece, JoinsPairsInTheOrderOfTheirScores) {
+  const auto model = [](float ab, float bc) {
+    return piece("<unk>", 0, 2) + piece("\u2581", -9) + piece("a", -9) + piece("b", -9) + piece("c", -9) +
+           piece("ab", ab) + piece("bc", bc) + piece("abc", -7) + piece("bcc", -8) +
+           field(2, std::string("\x18\x02"));
+  };
+  const SentencePieceModel first(model(-1, -2), "x"), second(model(-2, -1), "x");
+  EXPECT_EQ(first.encode("abcc"), (std::vector<int64_t>{1, 7, 4}));   // ab, abc
+  EXPECT_EQ(second.encode("abcc"), (std::vector<int64_t>{1, 7, 4}));  // bc, then abc is before bcc
+  EXPECT_EQ(second.encode("bcc"), (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(first.encode("ababb"), (std::vector<int64_t>{1, 5, 5, 3}));
+  EXPECT_EQ(first.encode("axxb"), (std::vector<int64_t>{1, 2, 0, 3}));  // unknown ones in a row are one
+  EXPECT_EQ(first.decode(first.encode("abc cab")), "abc cab");
+}
+
 TEST(SentencePiece, RefusesWhatItCannotUse) {
   EXPECT_THAT(refusal(""), HasSubstr("x.model"));
   EXPECT_THAT(refusal("some words, not a model"), HasSubstr("x.model"));
-  EXPECT_THAT(refusal(tiny_model(-3, 2)), HasSubstr("unigram"));
+  EXPECT_THAT(refusal(tiny_model(-3, 3)), HasSubstr("unigram"));
   EXPECT_THAT(refusal(piece("", 0)), HasSubstr("empty"));
   const std::string whole = testing::read_bytes(kFolder + "spiece.model");
   for (size_t cut : {whole.size() - 1, whole.size() / 2, size_t{100}, size_t{3}}) {

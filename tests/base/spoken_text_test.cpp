@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "data/base/bpe_trainer.h"
 #include "data/base/passages.h"
 #include "data/base/sentencepiece.h"
 #include "data/base/spoken_english.h"
@@ -98,7 +99,7 @@ std::vector<std::string> little_corpus() {
 TEST(UnigramTrainer, FrequentWordsBecomePieces) {
   UnigramConfig config;
   config.vocabulary = 30;
-  const UnigramFit fit = fit_unigram(little_corpus(), config);
+  const PieceFit fit = fit_unigram(little_corpus(), config);
   const SentencePieceModel model(fit.model, "fitted");
   EXPECT_EQ(model.size(), 30);
   EXPECT_EQ(model.pad_id(), 0);
@@ -122,6 +123,42 @@ TEST(UnigramTrainer, BytesStandForWhatWasNeverSeen) {
   const SentencePieceModel model(fit_unigram(little_corpus(), config).model, "fitted");
   EXPECT_LE(model.size(), 300);
   EXPECT_EQ(model.decode(model.encode("the \u65e5")), "the \u65e5");
+}
+
+TEST(BpeTrainer, PairsThatAreCommonBecomePieces) {
+  PieceConfig config;
+  config.vocabulary = 50;
+  const PieceFit fit = fit_bpe(little_corpus(), config);
+  const SentencePieceModel model(fit.model, "fitted");
+  EXPECT_EQ(model.size(), 50);
+  EXPECT_EQ(model.pad_id(), 0);
+  EXPECT_EQ(model.end_id(), 1);
+  EXPECT_EQ(model.piece(3), "he");  // of "the", 18 times, and no pair more often
+  EXPECT_EQ(model.encode("the").size(), 1u);
+  EXPECT_EQ(model.encode("crossed").size(), 1u);
+  // What fitting counts is what encoding gives.
+  double pieces = 0, words = 0;
+  for (const std::string& text : little_corpus()) {
+    std::string spaced = text;
+    if (const size_t at = spaced.find("  "); at != std::string::npos) spaced.erase(at, 1);
+    EXPECT_EQ(model.decode(model.encode(text)), spaced);
+    pieces += static_cast<double>(model.encode(text).size());
+    words += static_cast<double>(1 + std::count(spaced.begin(), spaced.end(), ' '));
+  }
+  EXPECT_DOUBLE_EQ(fit.pieces_a_word, pieces / words);
+  EXPECT_EQ(fit_bpe(little_corpus(), config).model, fit.model);
+}
+
+TEST(BpeTrainer, StopsWhereNothingStandsTwice) {
+  PieceConfig config;
+  config.vocabulary = 400;
+  config.byte_fallback = true;
+  config.longest_piece = 5;
+  const SentencePieceModel model(fit_bpe(little_corpus(), config).model, "fitted");
+  EXPECT_LT(model.size(), 400);
+  EXPECT_EQ(model.decode(model.encode("the \u65e5")), "the \u65e5");
+  config.vocabulary = 270;
+  EXPECT_THROW(fit_bpe(little_corpus(), config), Error);
 }
 
 TEST(UnigramTrainer, SaysHowManyPiecesAreNeeded) {

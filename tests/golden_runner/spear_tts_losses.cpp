@@ -63,7 +63,7 @@ void check_spear_forward(const Case& c, Checker& check) {
 namespace {
 
 void check_pretraining(const Case& c, Checker& check) {
-  expect_only(c.config, {"model", "deletion_prob", "reconstruct_seq", "mask_id"});
+  expect_only(c.config, {"model", "wav2vec", "deletion_prob", "reconstruct_seq", "mask_id"});
   SpearModel spear = spear_model(c, c.config.at("model"));
   const DeletionConfig deletion = foreign_deletion(c.config);
   {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <queue>
 
 #include "core/base/error.h"
 
@@ -15,7 +16,7 @@ constexpr std::string_view kSpace = "\xe2\x96\x81";   // stands for a space insi
 constexpr std::string_view kBroken = "\xef\xbf\xbd";  // stands for a byte that is no UTF-8
 constexpr std::string_view kUnknownText = " \xe2\x81\x87 ";
 constexpr float kUnknownPenalty = 10;  // below the least likely piece
-constexpr int kUnigram = 1;
+constexpr int kUnigram = 1, kBytePairs = 2;
 
 // Protobuf's wire format, only as much as a model file has.
 class Fields {
@@ -155,9 +156,11 @@ void SentencePieceModel::read_trainer(std::string_view bytes) {
   for (Fields fields(bytes, where_); fields.next();) switch (fields.number()) {
       case 3:
         require(
-            fields.integer() == kUnigram,
-            "[{}] expected a unigram model (as T5's), got another type; train it with --model_type=unigram",
+            fields.integer() == kUnigram || fields.integer() == kBytePairs,
+            "[{}] expected a unigram model (as T5's) or one of byte pairs, got another type; train it with "
+            "--model_type=unigram or bpe",
             where_);
+        joins_pairs_ = fields.integer() == kBytePairs;
         break;
       case 24:
         space_as_suffix_ = fields.integer() != 0;
@@ -325,8 +328,7 @@ std::string SentencePieceModel::normalise(std::string_view text) const {
   return result;
 }
 
-std::vector<int64_t> SentencePieceModel::encode(std::string_view raw) const {
-  const std::string text = normalise(raw);
+std::vector<SentencePieceModel::Found> SentencePieceModel::likeliest_path(std::string_view text) const {
   struct Best {
     float score = 0;
     int32_t piece = 0;
@@ -341,7 +343,7 @@ std::vector<int64_t> SentencePieceModel::encode(std::string_view raw) const {
       here = {static_cast<float>(total), piece, static_cast<int64_t>(begin)};
   };
   for (size_t begin = 0; begin < text.size();) {
-    const size_t character = character_bytes(std::string_view(text).substr(begin));
+    const size_t character = character_bytes(text.substr(begin));
     bool has_character = false;
     size_t node = 0;
     for (size_t end = begin; end < text.size();) {
@@ -360,24 +362,96 @@ std::vector<int64_t> SentencePieceModel::encode(std::string_view raw) const {
     begin += character;
   }
 
-  std::vector<std::pair<int32_t, std::string_view>> path;
+  std::vector<Found> path;
   for (auto end = static_cast<int64_t>(text.size()); end > 0;) {
     const Best& last = best[static_cast<size_t>(end)];
-    path.emplace_back(last.piece, std::string_view(text).substr(static_cast<size_t>(last.begin),
-                                                                static_cast<size_t>(end - last.begin)));
+    path.push_back(
+        {last.piece, text.substr(static_cast<size_t>(last.begin), static_cast<size_t>(end - last.begin))});
     end = last.begin;
   }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+int32_t SentencePieceModel::piece_of(std::string_view text) const {
+  size_t node = 0;
+  for (const char byte : text) {
+    const auto next = trie_[node].next.find(byte);
+    if (next == trie_[node].next.end()) return -1;
+    node = static_cast<size_t>(next->second);
+  }
+  return trie_[node].piece;
+}
+
+// Neighbours that make a piece become one, the piece with the highest score first, of several the leftmost.
+std::vector<SentencePieceModel::Found> SentencePieceModel::joined_pairs(std::string_view text) const {
+  struct Symbol {
+    size_t begin, length;
+    bool closed;  // what its owner named is never part of more
+    size_t before, after;
+  };
+  constexpr size_t kNone = std::numeric_limits<size_t>::max();
+  std::vector<Symbol> symbols;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t named = match_user_defined(text.substr(begin));
+    const size_t length = named > 0 ? named : character_bytes(text.substr(begin));
+    symbols.push_back({begin, length, named > 0, symbols.empty() ? kNone : symbols.size() - 1, kNone});
+    if (symbols.size() > 1) symbols[symbols.size() - 2].after = symbols.size() - 1;
+    begin += length;
+  }
+  struct Pair {
+    float score;
+    size_t left, length;  // the length tells pairs apart that have grown since
+    bool operator<(const Pair& other) const {
+      return score != other.score ? score < other.score : left > other.left;
+    }
+  };
+  std::priority_queue<Pair> pairs;
+  const auto offer = [&](size_t left) {
+    if (left == kNone || symbols[left].after == kNone) return;
+    const Symbol &one = symbols[left], &other = symbols[one.after];
+    if (one.closed || other.closed) return;
+    const int32_t piece = piece_of(text.substr(one.begin, one.length + other.length));
+    if (piece >= 0) pairs.push({pieces_[static_cast<size_t>(piece)].score, left, one.length + other.length});
+  };
+  for (size_t i = 0; i < symbols.size(); ++i) offer(i);
+  while (!pairs.empty()) {
+    const Pair pair = pairs.top();
+    pairs.pop();
+    Symbol& one = symbols[pair.left];
+    if (one.length == 0 || one.after == kNone) continue;
+    Symbol& other = symbols[one.after];
+    if (one.length + other.length != pair.length) continue;
+    one.length = pair.length;
+    other.length = 0;
+    one.after = other.after;
+    if (one.after != kNone) symbols[one.after].before = pair.left;
+    offer(one.before);
+    offer(pair.left);
+  }
+  std::vector<Found> path;
+  for (const Symbol& symbol : symbols) {
+    if (symbol.length == 0) continue;
+    const std::string_view part = text.substr(symbol.begin, symbol.length);
+    const int32_t piece = piece_of(part);
+    path.push_back({piece >= 0 ? piece : static_cast<int32_t>(unknown_id_), part});
+  }
+  return path;
+}
+
+std::vector<int64_t> SentencePieceModel::encode(std::string_view raw) const {
+  const std::string text = normalise(raw);
   std::vector<int64_t> ids;
   bool after_unknown = false;
-  for (auto at = path.rbegin(); at != path.rend(); ++at) {
-    const bool unknown = at->first == unknown_id_;
+  for (const Found& found : joins_pairs_ ? joined_pairs(text) : likeliest_path(text)) {
+    const bool unknown = found.piece == unknown_id_;
     if (unknown && byte_fallback_) {
-      for (const char byte : at->second) {
+      for (const char byte : found.text) {
         const int32_t piece = byte_pieces_[static_cast<uint8_t>(byte)];
         ids.push_back(piece >= 0 ? piece : unknown_id_);
       }
     } else if (!unknown || !after_unknown) {  // unknown characters in a row are one
-      ids.push_back(at->first);
+      ids.push_back(found.piece);
     }
     after_unknown = unknown;
   }

@@ -1,29 +1,21 @@
 #include "data/base/unigram_trainer.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <unordered_map>
 
 #include "core/base/error.h"
-#include "data/base/unicode.h"
 
 namespace melete {
 
 namespace {
 
-constexpr char32_t kSpace = U'\u2581';  // stands for a space inside pieces
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 constexpr int64_t kSeedsPerPiece = 10;  // pieces to begin with, for each that is wanted
 
-struct Word {
-  std::u32string text;  // with its leading space
-  double count = 0;
-};
-
+using Word = CountedWord;
 using Scores = std::unordered_map<std::u32string, double>;  // log probabilities of pieces
 
 // From a place of a word to a later one by one piece.
@@ -92,26 +84,6 @@ class Lattice {
   std::vector<Step> steps_;  // by where they begin, so that a place's value is known when it is left
 };
 
-std::vector<Word> words_of(const std::vector<std::string>& texts) {
-  std::map<std::u32string, double> counts;
-  for (const std::string& text : texts) {
-    std::u32string word;
-    const auto close = [&] {
-      if (!word.empty()) ++counts[kSpace + word];
-      word.clear();
-    };
-    for (const char32_t point : code_points(text))
-      if (is_space(point))
-        close();
-      else
-        word += point;
-    close();
-  }
-  std::vector<Word> words;
-  for (const auto& [text, count] : counts) words.push_back({text, count});
-  return words;
-}
-
 // Stretches of words that come more than once, the largest savings first, and every single character.
 Scores seeds(const std::vector<Word>& words, size_t longest, int64_t wanted) {
   std::map<std::u32string, double> counts;
@@ -174,81 +146,17 @@ std::vector<std::pair<double, std::u32string>> losses(const Scores& scores, cons
   return result;
 }
 
-// Protobuf's wire format, only as much as a model file has.
-class Message {
- public:
-  void integer(int field, int64_t value) {
-    varint(static_cast<uint64_t>(field) << 3);
-    varint(static_cast<uint64_t>(value));
-  }
-  void real(int field, float value) {
-    varint((static_cast<uint64_t>(field) << 3) | 5);
-    const auto bits = std::bit_cast<uint32_t>(value);
-    for (int shift = 0; shift < 32; shift += 8) bytes_ += static_cast<char>(bits >> shift);
-  }
-  void text(int field, const std::string& value) {
-    varint((static_cast<uint64_t>(field) << 3) | 2);
-    varint(value.size());
-    bytes_ += value;
-  }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  void varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
-  std::string bytes_;
-};
-
-enum PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
-
-std::string model_file(const std::vector<std::pair<double, std::u32string>>& pieces, bool bytes) {
-  Message model;
-  const auto add = [&](const std::string& text, double score, PieceType type) {
-    Message piece;
-    piece.text(1, text);
-    piece.real(2, static_cast<float>(score));
-    if (type != kNormal) piece.integer(3, type);
-    model.text(1, piece.bytes());
-  };
-  add("<pad>", 0, kControl);
-  add("</s>", 0, kControl);
-  add("<unk>", 0, kUnknown);
-  if (bytes)
-    for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), 0, kByte);
-  for (const auto& [score, text] : pieces) add(utf8(text), score, kNormal);
-  Message trainer;
-  trainer.integer(3, 1);  // unigram
-  trainer.integer(4, static_cast<int64_t>(pieces.size()) + 3 + (bytes ? 256 : 0));
-  if (bytes) trainer.integer(35, 1);
-  trainer.integer(40, 2);   // unknown
-  trainer.integer(41, -1);  // begin: there is none
-  trainer.integer(42, 1);   // end
-  trainer.integer(43, 0);   // padding
-  model.text(2, trainer.bytes());
-  Message normaliser;
-  normaliser.text(1, "identity");
-  model.text(3, normaliser.bytes());
-  return model.bytes();
-}
-
 }  // namespace
 
-UnigramFit fit_unigram(const std::vector<std::string>& texts, const UnigramConfig& config,
-                       const std::function<void(int64_t pieces)>& progress) {
-  const std::vector<Word> words = words_of(texts);
-  require(!words.empty(), "[text-tokenizer] there is no text to fit pieces to");
+PieceFit fit_unigram(const std::vector<std::string>& texts, const UnigramConfig& config,
+                     const std::function<void(int64_t pieces)>& progress) {
+  const std::vector<Word> words = counted_words(texts);
   const auto longest = static_cast<size_t>(std::max<int64_t>(1, config.longest_piece));
-  const int64_t special = 3 + (config.byte_fallback ? 256 : 0), wanted = config.vocabulary - special;
+  const int64_t wanted = config.vocabulary - special_pieces(config.byte_fallback);
   Scores scores = seeds(words, longest, std::max<int64_t>(1000, wanted * kSeedsPerPiece));
-  UnigramFit fit;
+  PieceFit fit;
   for (const auto& [text, score] : scores) fit.characters += text.size() == 1;
-  require(wanted >= fit.characters,
-          "[text-tokenizer] the texts have {} different characters, and {} other pieces are needed: give at "
-          "least --vocab {}",
-          fit.characters, special, fit.characters + special);
+  require_room(config, fit.characters);
   while (true) {
     for (int64_t i = 0; i < config.iterations; ++i) improve(scores, words, longest);
     const auto size = static_cast<int64_t>(scores.size());
@@ -265,15 +173,9 @@ UnigramFit fit_unigram(const std::vector<std::string>& texts, const UnigramConfi
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;
   });
-  double used = 0, count = 0;
-  for (const Word& word : words) {
-    used += word.count * static_cast<double>(Lattice(word.text, scores, longest).best().size());
-    count += word.count;
-  }
-  fit.model = model_file(pieces, config.byte_fallback);
-  fit.words = static_cast<int64_t>(count);
-  fit.distinct_words = static_cast<int64_t>(words.size());
-  fit.pieces_a_word = used / count;
+  fit.model = sentencepiece_file(pieces, PieceKind::unigram, config.byte_fallback);
+  count_pieces(fit, words,
+               [&](const Word& word) { return Lattice(word.text, scores, longest).best().size(); });
   return fit;
 }
 

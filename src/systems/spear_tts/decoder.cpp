@@ -22,6 +22,7 @@ Decoder::Decoder(TextToSemanticImpl& model, const Source& source, const DecoderO
   if (options.by_operators || !DecoderStep::fits(*model.decoder, cache_.rows())) return;
   step_.emplace(*model.decoder, options.storage);
   head_.emplace(vocabulary_.embedding->weight.detach(), at::Tensor(), options.storage);
+  if (model.has_early_exit() && options.ahead > 0) early_head_.emplace(*model.early_exit, options.storage);
 }
 
 at::Tensor Decoder::embed(const at::Tensor& ids) {
@@ -33,8 +34,8 @@ at::Tensor Decoder::embed(const at::Tensor& ids) {
 at::Tensor Decoder::run(const at::Tensor& streams, const std::vector<int64_t>& first, LayerRange layers) {
   std::vector<int64_t> positions = first;
   if (guided_) positions.insert(positions.end(), first.begin(), first.end());
-  if (step_ && streams.size(1) == 1)
-    return step_->forward(streams.squeeze(1), positions, layers, cache_).unsqueeze(1);
+  if (step_ && streams.size(0) * streams.size(1) <= kFewRows)
+    return step_->forward(streams, positions, layers, cache_);
   return model_.decoder->run(streams, positions, layers, cache_);
 }
 
@@ -47,12 +48,13 @@ at::Tensor Decoder::guide(const at::Tensor& all) const {
 at::Tensor Decoder::logits(const at::Tensor& streams) {
   const at::NoGradGuard no_grad;
   const at::Tensor normed = model_.decoder->norm(streams);
-  if (head_ && normed.size(1) == 1) return guide((*head_)(normed.squeeze(1)).unsqueeze(1));
+  if (head_) return guide((*head_)(normed));
   return guide(vocabulary_.logits(normed));
 }
 
 at::Tensor Decoder::early_logits(const at::Tensor& streams) {
   const at::NoGradGuard no_grad;
+  if (early_head_ && streams.size(1) == 1) return guide((*early_head_)(streams.squeeze(1)).unsqueeze(1));
   return guide(model_.early_exit(streams));
 }
 
@@ -68,7 +70,9 @@ void Decoder::take(const at::Tensor& rows) {
 
 void Decoder::branch(const at::Tensor& parents) {
   const at::Tensor same = at::arange(rows_, parents.options());
-  if (!parents.equal(same)) take(parents);
+  if (parents.equal(same)) return;
+  if (!step_) return take(parents);
+  cache_.branch(guided_ ? at::cat({parents, parents + rows_}) : parents, position_);
 }
 
 void Decoder::keep_sources(const at::Tensor& sources) {

@@ -58,9 +58,10 @@ class Decoder {
   bool guided_;
   int64_t rows_, rows_per_source_, position_ = 0;
   Cache cache_;
-  // Packed on the CPU, for single positions of few rows.
+  // Packed on the CPU, for a few positions at a time.
   std::optional<DecoderStep> step_;
   std::optional<LogitHead> head_;
+  std::optional<EarlyExitStep> early_head_;
 };
 
 }  // namespace melete::spear_tts

@@ -54,6 +54,11 @@ class SpearExporter final : public Exporter {
 
   // The state of torch.optim.Adam over what that trainer hands it.
   Json optimiser() {
+    require(
+        task_.freeze || direction_ == kSpeechToSpeech,
+        "[{}] spear-tts-pytorch's trainer freezes parts of the model, and this run trained everything; try "
+        "--for finetune",
+        path_);
     std::map<std::string, ForeignTensor> by_name;
     for (const ForeignTensor& own : foreign_tensors(*model_)) by_name[own.theirs.front()] = own;
     OptimiserConfig& settings = task_.phase.optimiser;

@@ -15,6 +15,7 @@
 #include "roles/open.h"
 #include "systems/audiolm/load.h"
 #include "systems/spear_tts/load.h"
+#include "systems/spear_tts/reading.h"
 #include "systems/spear_tts/system.h"
 #include "systems/spear_tts/text_to_tokens.h"
 
@@ -23,6 +24,8 @@ namespace melete {
 namespace {
 
 using namespace spear_tts;
+
+constexpr size_t kReadingsShown = 8;  // of passages that are read back
 
 std::string read_text_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -47,6 +50,8 @@ class SpearGeneration final : public Generation {
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
     s.option("compare", compare_,
              "speculative: decode once more without drafts, and say how much sooner it was");
+    s.option("read_back", read_back_,
+             "run of spear-back-translate: reads what is said, and says how far from the text it is");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
@@ -78,6 +83,7 @@ class SpearGeneration final : public Generation {
         text_to_tokens(reader, texts, config_, run.seed, &report,
                        [&](int64_t done, int64_t of) { run.progress("tokens", done, of); });
     say_speed(reader, texts, spoken, report, run);
+    if (!read_back_.empty()) say_errors(reader, texts, spoken, run);
     if (as_tokens) return write_tokens(spoken, run);
     write_sound(reader, spoken, parts, run);
   }
@@ -117,6 +123,23 @@ class SpearGeneration final : public Generation {
     }
     run.say(fmt::format("without drafts: {:.0f} tokens a second; with them {:.2f} times as fast{}",
                         rate(without), rate(report) / rate(without), verdict));
+  }
+
+  void say_errors(const Reader& speaker, const std::vector<std::string>& texts,
+                  const std::vector<at::Tensor>& spoken, const GenerationRun& run) const {
+    Reader judge = open_reader(read_back_, weights_named(weights_), kBackTranslateTask);
+    require(judge.semantic_identity == speaker.semantic_identity,
+            "[read_back] {} reads semantic tokens of {}, and {} makes those of {}", read_back_,
+            judge.semantic_identity, from_, speaker.semantic_identity);
+    ReadingErrors by_character, by_word;
+    const std::vector<std::string> read = tokens_to_text(judge, spoken, config_.batch);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      by_character += character_errors(read[i], texts[i]);
+      by_word += word_errors(read[i], texts[i]);
+      if (texts.size() <= kReadingsShown) run.say(fmt::format("text: {}\nread: {}", texts[i], read[i]));
+    }
+    run.say(fmt::format("read back: character error {:.1f} %, word error {:.1f} %",
+                        100 * by_character.share(), 100 * by_word.share()));
   }
 
   // A line for each passage.
@@ -195,7 +218,7 @@ class SpearGeneration final : public Generation {
                         codec->rate_hz()));
   }
 
-  std::string from_, text_, text_file_, coarse_, fine_, codec_, voice_, weights_ = "ema";
+  std::string from_, text_, text_file_, coarse_, fine_, codec_, voice_, read_back_, weights_ = "ema";
   double voice_seconds_ = 3;
   int64_t longest_passage_ = 300;
   bool normalise_ = true, compare_ = false;

@@ -47,8 +47,16 @@ TaskConfig::TaskConfig() {
 void describe(Schema& s, TaskConfig& c) {
   s.section("loss", c.loss, "what is learned");
   s.section("deletion", c.deletion, "pretraining: what is taken away");
+  s.option(
+      "freeze", c.freeze,
+      "speech to text keeps what it has learned to hear, text to speech what it has learned to say; false: "
+      "everything moves, as it must without a stage before");
   s.option("frozen_encoder_layers", c.frozen_encoder_layers, "text to speech: the lowest so many do not move")
       .at_least(0);
+  s.option("source_deletion", c.source_deletion,
+           "speech to text: share of the speech's tokens that each step of training does without")
+      .at_least(0)
+      .at_most(0.99);
   s.option("read_items", c.read_items,
            "items of a validation batch that are decoded to count errors; 0: none")
       .at_least(0);
@@ -67,7 +75,8 @@ SpearTask::SpearTask(std::string name, Direction direction, const TextToSemantic
 
 std::vector<Phase> SpearTask::phases() {
   Phase phase = make_phase("model", config_.phase);
-  phase.groups = {{"model", trained_parameters(*model_, direction_, config_.frozen_encoder_layers)}};
+  const Direction moved = config_.freeze ? direction_ : kSpeechToSpeech;  // which moves everything
+  phase.groups = {{"model", trained_parameters(*model_, moved, config_.frozen_encoder_layers)}};
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     LossPass pass;
     pass.condition_drop = model_->config().condition_drop;
@@ -83,8 +92,14 @@ std::vector<Phase> SpearTask::phases() {
 PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
   if (direction_ == kSpeechToSpeech)
     return pretraining_losses(model_, batch["semantic"], config_.deletion, config_.loss, pass);
-  const at::Tensor &speech = batch["semantic"], &text = batch["text"];
+  at::Tensor speech = batch["semantic"];
+  const at::Tensor& text = batch["text"];
   const bool reads = direction_ == kSpeechToText;
+  if (reads && pass.training && config_.source_deletion > 0) {
+    DeletionConfig some;
+    some.share = config_.source_deletion;
+    speech = damage(speech, *model_->speech, some, *pass.draws).source;
+  }
   return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss,
                      pass);
 }

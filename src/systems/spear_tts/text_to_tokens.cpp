@@ -5,6 +5,8 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/batch.h"
+#include "systems/spear_tts/back_translation.h"
+#include "systems/spear_tts/tokens.h"
 
 namespace melete::spear_tts {
 
@@ -71,6 +73,32 @@ std::vector<at::Tensor> text_to_tokens(Reader& reader, const std::vector<std::st
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (report != nullptr) *report = done;
   return result;
+}
+
+std::vector<std::string> tokens_to_text(Reader& reader, const std::vector<at::Tensor>& tokens,
+                                        int64_t batch) {
+  constexpr int64_t kLettersPerToken = 2, kLeastLetters = 16;  // a model that never ends must not hold up
+  const at::NoGradGuard no_grad;
+  GenerateConfig how;
+  how.sampling.temperature = 0;
+  std::vector<std::string> texts;
+  const auto count = static_cast<int64_t>(tokens.size());
+  for (int64_t first = 0; first < count; first += batch) {
+    std::vector<Item> rows(static_cast<size_t>(std::min(batch, count - first)));
+    for (size_t i = 0; i < rows.size(); ++i)
+      rows[i].add("ids", tokens[static_cast<size_t>(first) + i].to(at::kLong));
+    Source source;
+    source.ids = collate(rows)["ids"];
+    if (!reader.repeats) source.ids = without_repeats(source.ids);
+    source.modality = Modality::speech;
+    how.longest = kLeastLetters + kLettersPerToken * source.ids.size(1);
+    RowDraws draws(0, "reading", source.ids.size(0));
+    const Generated made = generate(reader.model, source, Modality::text, how, draws);
+    for (const TranslatedPair& pair : translated_pairs(*reader.model, source.ids, made))
+      texts.push_back(reader.text->text(std::vector<int64_t>(
+          pair.text.data_ptr<int64_t>(), pair.text.data_ptr<int64_t>() + pair.text.numel())));
+  }
+  return texts;
 }
 
 }  // namespace melete::spear_tts

@@ -1,4 +1,5 @@
-// Texts to semantic tokens by any of the ways there are: drawn, searched for, or drafted and judged.
+// Texts to semantic tokens by any of the ways there are: drawn, searched for, or drafted and judged; and
+// back.
 #pragma once
 
 #include <functional>
@@ -32,5 +33,9 @@ std::vector<at::Tensor> text_to_tokens(Reader& reader, const std::vector<std::st
                                        const TextToTokensConfig& config, uint64_t seed,
                                        TextToTokensReport* report = nullptr,
                                        const std::function<void(int64_t done, int64_t of)>& progress = {});
+
+// What a model of speech to text makes of semantic tokens, int64 [n] a row, greedily.
+std::vector<std::string> tokens_to_text(Reader& reader, const std::vector<at::Tensor>& tokens,
+                                        int64_t batch = 16);
 
 }  // namespace melete::spear_tts

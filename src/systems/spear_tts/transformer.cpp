@@ -71,11 +71,25 @@ LayerImpl::LayerImpl(const TransformerConfig& config) {
 
 void Cache::take_rows(const at::Tensor& parents, int64_t length) {
   const int64_t count = parents.size(0);
+  at::Tensor from, positions;
+  if (origins.defined()) {
+    from = origins.narrow(1, 0, length).index_select(0, parents).to(at::kLong);
+    positions = at::arange(length, from.options());
+    origins = at::Tensor();
+  }
   for (Layer& layer : layers) {
-    const at::Tensor used = layer.own.narrow(1, 0, length).index_select(0, parents);
+    const at::Tensor used = from.defined() ? layer.own.index({from, positions})
+                                           : layer.own.narrow(1, 0, length).index_select(0, parents);
     if (count != layer.own.size(0)) layer.own = layer.own.narrow(0, 0, count);
     layer.own.narrow(1, 0, length).copy_(used);
   }
+}
+
+void Cache::branch(const at::Tensor& parents, int64_t length) {
+  if (!origins.defined())
+    origins = at::arange(rows(), at::kInt).unsqueeze(1).expand({rows(), capacity()}).contiguous();
+  const at::Tensor used = origins.narrow(1, 0, length);
+  used.copy_(used.index_select(0, parents));
 }
 
 void Cache::take_contexts(const at::Tensor& kept) {
@@ -199,6 +213,8 @@ at::Tensor TransformerImpl::run(at::Tensor x, const std::vector<int64_t>& first,
           "[spear-tts] expected {} rows as in the cache, got {} with {} positions", cache.rows(), rows,
           first.size());
   const auto [least, most] = std::minmax_element(first.begin(), first.end());
+  require(!cache.origins.defined(),
+          "[spear-tts] expected every row's positions in its own place of the cache");
   require(*least >= 0 && *most + n <= cache.capacity(), "[spear-tts] the cache holds {} positions, {} needed",
           cache.capacity(), *most + n);
   const bool together = *least == *most;

@@ -90,7 +90,9 @@ struct Cache {
   };
   std::vector<Layer> layers;
   at::Tensor context_hidden;  // bool [contexts, 1 + length]
-  Rotation rotation;          // of all positions
+  at::Tensor
+      origins;        // int32 [rows, capacity]: the row where each position of a row lies; undefined: its own
+  Rotation rotation;  // of all positions
   int64_t rows_per_context = 1;
 
   int64_t rows() const { return layers.front().own.size(0); }
@@ -98,6 +100,8 @@ struct Cache {
   int64_t contexts() const { return context_hidden.size(0); }
   // Row i becomes what row parents[i] was; the first `length` positions count. int64 [rows or fewer]
   void take_rows(const at::Tensor& parents, int64_t length);
+  // The same for as many rows, but nothing moves: origins tell where it lies. For DecoderStep.
+  void branch(const at::Tensor& parents, int64_t length);
   void take_contexts(const at::Tensor& kept);  // int64
 };
 
