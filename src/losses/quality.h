@@ -32,7 +32,7 @@ at::Tensor band_distances(const at::Tensor& real, const at::Tensor& fake, int64_
 
 // Steady tones that were added, in dB: how far narrow lines of the mean log spectrum stand above their
 // surroundings, beyond what the original has there, mean over the hundredth of the bins where that is most.
-// Nothing for sounds shorter than two windows (0.5 s).
+// Nothing for sounds shorter than four windows (1 s).
 std::optional<double> steady_tones(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz);
 
 // Codes of one stage, any shape, -1 for none: exp(entropy) of their histogram, and how many of

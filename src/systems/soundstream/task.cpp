@@ -131,7 +131,7 @@ Losses SoundStreamTask::validate(const Batch& batch, const StepContext& context)
     losses.named.emplace_back("stoi", at::scalar_tensor(understood->stoi));
     losses.named.emplace_back("extended_stoi", at::scalar_tensor(understood->extended));
   }
-  if (const auto tones = steady_tones(real, fake, rate_hz))
+  if (const auto tones = steady_tones(real.reshape({1, -1}), fake.reshape({1, -1}), rate_hz))
     losses.named.emplace_back("steady_tones", at::scalar_tensor(*tones));
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
