@@ -36,7 +36,8 @@ at::Tensor like_speech(double seconds, int64_t seed) {
     voice = voice + gain * at::sin(harmonic * phase);
   }
   const at::Tensor syllable = at::clamp_min(at::sin(2 * M_PI * 4 * time), 0);
-  const at::Tensor hiss = at::randn(time.sizes(), at::kDouble) * at::clamp_min(-at::sin(2 * M_PI * 4 * time) - 0.5, 0);
+  const at::Tensor hiss =
+      at::randn(time.sizes(), at::kDouble) * at::clamp_min(-at::sin(2 * M_PI * 4 * time) - 0.5, 0);
   return (0.1 * (voice * syllable + 0.3 * hiss)).to(at::kFloat);
 }
 
@@ -144,8 +145,10 @@ TEST(BandDistances, SayWhere) {
 TEST(FineMelDistance, SeesASmearedStartThatTheLongWindowBlurs) {
   torch::manual_seed(14);
   at::Tensor clicks = 1e-3 * at::randn({1, kRateHz});
-  for (int64_t at = 1000; at < kRateHz - 400; at += 2000) clicks.narrow(1, at, 32).add_(0.5 * at::randn({1, 32}));
-  const at::Tensor smeared = at::avg_pool1d(clicks.abs().unsqueeze(1), {257}, {1}, {128}).squeeze(1) * at::randn_like(clicks);
+  for (int64_t at = 1000; at < kRateHz - 400; at += 2000)
+    clicks.narrow(1, at, 32).add_(0.5 * at::randn({1, 32}));
+  const at::Tensor smeared =
+      at::avg_pool1d(clicks.abs().unsqueeze(1), {257}, {1}, {128}).squeeze(1) * at::randn_like(clicks);
   const double fine = fine_mel_distance(clicks, smeared, kRateHz).item<double>();
   const double coarse = mel_distance(clicks, smeared, kRateHz).item<double>();
   EXPECT_GT(fine, coarse);

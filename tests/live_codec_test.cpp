@@ -21,8 +21,8 @@
 namespace melete {
 namespace live_codec_test {
 
-using ::testing::HasSubstr;
 using nlohmann::ordered_json;
+using ::testing::HasSubstr;
 
 std::vector<float> noise(int64_t samples, uint64_t seed) {
   Rng rng(seed);
@@ -49,13 +49,21 @@ const std::vector<std::pair<std::string, ordered_json>>& kinds() {
       {"attention", {{"pad_mode", "constant"}}},
       {"short windows", {{"pad_mode", "constant"}, {"attention_window", 3}, {"attention_depth", 3}}},
       {"long windows", {{"attention_window", 50}, {"attention_depth", 1}, {"attention_position_bias", true}}},
-      {"lfq", {{"attention", false}, {"pad_mode", "constant"}, {"quantizer", {{"kind", "lfq"}, {"codebook_size", 16}}}}},
-      {"fsq", {{"attention", false}, {"pad_mode", "constant"}, {"quantizer", {{"kind", "fsq"}, {"levels", {5, 3}}}}}},
+      {"lfq",
+       {{"attention", false},
+        {"pad_mode", "constant"},
+        {"quantizer", {{"kind", "lfq"}, {"codebook_size", 16}}}}},
+      {"fsq",
+       {{"attention", false},
+        {"pad_mode", "constant"},
+        {"quantizer", {{"kind", "fsq"}, {"levels", {5, 3}}}}}},
       {"groups", {{"attention", false}, {"pad_mode", "constant"}, {"quantizer", {{"groups", 2}}}}},
-      {"gates", {{"attention", false}, {"pad_mode", "constant"}, {"gate_loop", true}, {"squeeze_excite", true}}},
+      {"gates",
+       {{"attention", false}, {"pad_mode", "constant"}, {"gate_loop", true}, {"squeeze_excite", true}}},
       {"wide", {{"attention", false}, {"pad_mode", "constant"}, {"channels", 16}}},  // kernels of our own
       {"lapped", {{"pad_mode", "constant"}, {"front", "lapped"}, {"front_hop", 6}, {"strides", {1, 2}}}},
-      {"lapped, mirrored", {{"attention", false}, {"front", "lapped"}, {"front_hop", 8}, {"strides", {1, 1}}}},
+      {"lapped, mirrored",
+       {{"attention", false}, {"front", "lapped"}, {"front_hop", 8}, {"strides", {1, 1}}}},
   };
   return all;
 }
@@ -101,7 +109,8 @@ TEST(LiveCodec, AnyChunkingGivesTheCodesAndTheSoundOfTheWhole) {
         const auto rest = decoder.finish();
         made.insert(made.end(), rest.begin(), rest.end());
         ASSERT_EQ(static_cast<int64_t>(made.size()), sound.numel()) << name;
-        EXPECT_LT((at::tensor(made) - sound).abs().max().item<double>(), 1e-5) << name << ", chunking " << seed;
+        EXPECT_LT((at::tensor(made) - sound).abs().max().item<double>(), 1e-5)
+            << name << ", chunking " << seed;
       }
     }
   }
@@ -129,7 +138,8 @@ TEST(LiveCodec, CodesComeNoLaterThanItsDelaySays) {
       const int64_t came = at + 1;
       if (came < delay.first_samples) EXPECT_EQ(frames, 0) << name;
       if (came >= delay.first_samples)
-        ASSERT_EQ(frames, (came - delay.samples) / codec.samples_per_frame() + 1) << name << " at sample " << at;
+        ASSERT_EQ(frames, (came - delay.samples) / codec.samples_per_frame() + 1)
+            << name << " at sample " << at;
     }
   }
 }
@@ -239,7 +249,8 @@ TEST(LappedFront, UntrainedCodecPassesLowFrequencies) {
 }
 
 TEST(LappedFront, LooksAheadOneHopAndNoFurther) {
-  SoundStreamConfig config = codec_with({{"front", "lapped"}, {"front_hop", 6}, {"strides", {1, 2}}})->config();
+  SoundStreamConfig config =
+      codec_with({{"front", "lapped"}, {"front_hop", 6}, {"strides", {1, 2}}})->config();
   torch::manual_seed(10);
   SoundStream codec(config);
   codec->eval();

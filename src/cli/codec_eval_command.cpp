@@ -158,9 +158,10 @@ int codec_eval_command(const std::vector<std::string>& args) {
   fmt::print("\n{} ({}) on {} recordings: {:g} frames a second\n\n", opened.path, whose, recordings.size(),
              codec.frames_per_second());
   constexpr size_t kFirstTable = 7;  // what comes after them is by band
-  fmt::print("{}\nlog-spectral distance by band, dB\n\n{}\n{}", figures_table(before, eval, 0, kFirstTable, true),
-             figures_table(before, eval, kFirstTable, eval.points.front().figures.size() - kFirstTable, false),
-             stages_table(eval, codec.groups(), codec.codebook_size()));
+  fmt::print(
+      "{}\nlog-spectral distance by band, dB\n\n{}\n{}", figures_table(before, eval, 0, kFirstTable, true),
+      figures_table(before, eval, kFirstTable, eval.points.front().figures.size() - kFirstTable, false),
+      stages_table(eval, codec.groups(), codec.codebook_size()));
   if (writer) {
     const std::filesystem::path folder(out);
     for (const auto& [file, figure] : {std::pair{"rate_quality.png", "extended_stoi"},

@@ -119,11 +119,13 @@ int run_stream(const std::string& from, const std::string& weights, CodecStreamC
   const Codec::LiveDelay delay = codec.live_delay();
   const int64_t chunk = (config.chunk_frames - 1) * codec.samples_per_frame();
   if (encoding)
-    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms, before the first codes {:g} ms\n", opened.name,
-               config.rate_hz > 0 ? config.rate_hz : codec.rate_hz(), milliseconds(delay.samples + chunk),
+    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms, before the first codes {:g} ms\n",
+               opened.name, config.rate_hz > 0 ? config.rate_hz : codec.rate_hz(),
+               milliseconds(delay.samples + chunk),
                milliseconds(std::max(delay.first_samples, delay.samples + chunk)));
   else
-    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms\n", opened.name, codec.rate_hz(), milliseconds(chunk));
+    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms\n", opened.name, codec.rate_hz(),
+               milliseconds(chunk));
   std::ios::sync_with_stdio(false);
   const int64_t samples = encoding ? encode_stream(codec, std::cin, std::cout, config)
                                    : decode_stream(codec, std::cin, std::cout, config);
@@ -140,7 +142,8 @@ int codec_encode_command(const std::vector<std::string>& args) {
   bool skip_existing = false, stream = false;
   CodecStreamConfig live;
   Arguments arguments("codec encode", "recordings to token files");
-  arguments.optional_word("recordings", in, "a recording, or a folder whose tree is kept; none with --stream");
+  arguments.optional_word("recordings", in,
+                          "a recording, or a folder whose tree is kept; none with --stream");
   arguments.option("out", out, "token file, or folder of token files");
   arguments.option("from", from, kCodecFrom);
   arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
@@ -152,8 +155,11 @@ int codec_encode_command(const std::vector<std::string>& args) {
   arguments.option("threads", threads, "0: all cores").at_least(0);
   arguments.option("stream", stream,
                    "live: 16-bit mono samples from standard input, tokens to standard output");
-  arguments.option("rate_hz", live.rate_hz, "with --stream: of those samples; 0: the codec's").at_least(0).unit("Hz");
-  arguments.option("chunk_frames", live.chunk_frames, "with --stream: frames of the codec read at a time").at_least(1);
+  arguments.option("rate_hz", live.rate_hz, "with --stream: of those samples; 0: the codec's")
+      .at_least(0)
+      .unit("Hz");
+  arguments.option("chunk_frames", live.chunk_frames, "with --stream: frames of the codec read at a time")
+      .at_least(1);
   arguments.alias("o", "out");
   arguments.example("codec encode recordings --from runs/codec -o tokens");
   arguments.example("codec encode talk.flac --from runs/codec -o talk.tokens --quantizers 3");

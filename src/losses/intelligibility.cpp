@@ -40,7 +40,8 @@ at::Tensor overlapped(const at::Tensor& frames) {
 
 // Which bins belong to which third of an octave. [kBands, kTransform / 2 + 1]
 at::Tensor third_octaves() {
-  const at::Tensor hz = at::arange(kTransform / 2 + 1, at::kDouble) * (static_cast<double>(kRateHz) / kTransform);
+  const at::Tensor hz =
+      at::arange(kTransform / 2 + 1, at::kDouble) * (static_cast<double>(kRateHz) / kTransform);
   at::Tensor bands = at::zeros({kBands, hz.size(0)}, at::kDouble);
   for (int64_t band = 0; band < kBands; ++band) {
     const auto bin = [&](double sixths) {
@@ -80,8 +81,7 @@ std::optional<Intelligibility> intelligibility(const at::Tensor& clean, const at
   if (x.size(0) < kFrame) return {};
   const at::Tensor x_frames = frames_of(x), y_frames = frames_of(y);
   const at::Tensor energy = x_frames.norm(2, {1});
-  const at::Tensor loud =
-      at::nonzero(energy > energy.max() * std::pow(10, kQuietestDb / 20)).squeeze(1);
+  const at::Tensor loud = at::nonzero(energy > energy.max() * std::pow(10, kQuietestDb / 20)).squeeze(1);
   if (loud.size(0) + 1 < kSegmentFrames) return {};
   const auto bands = [&](const at::Tensor& frames) {
     return band_magnitudes(overlapped(frames.index_select(0, loud)));

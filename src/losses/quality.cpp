@@ -65,7 +65,8 @@ at::Tensor band_distances(const at::Tensor& real, const at::Tensor& fake, int64_
   const StftConfig config{kTransform, kTransform / 4, kTransform};
   const at::Tensor a = stft(real, config).abs(), b = stft(fake, config).abs();  // [rows, bins, frames]
   const at::Tensor floor = at::clamp_min(a.amax({1, 2}, true) * 1e-4, 1e-8);
-  const at::Tensor squared = (20 * (at::log10(at::maximum(a, floor)) - at::log10(at::maximum(b, floor)))).square();
+  const at::Tensor squared =
+      (20 * (at::log10(at::maximum(a, floor)) - at::log10(at::maximum(b, floor)))).square();
   std::vector<int64_t> borders{0};
   for (const double edge : band_edges_hz())
     borders.push_back(std::min<int64_t>(std::llround(edge * kTransform / static_cast<double>(sample_rate_hz)),
@@ -83,7 +84,8 @@ std::optional<double> steady_tones(const at::Tensor& real, const at::Tensor& fak
   int64_t window = 256;  // a quarter of a second, so that a line is a few Hz wide
   while (4 * window < sample_rate_hz) window *= 2;
   if (real.size(-1) < 4 * window) return {};  // the mean of fewer frames has lines of its own
-  const auto reach = static_cast<int64_t>(150.0 * static_cast<double>(window) / static_cast<double>(sample_rate_hz));
+  const auto reach =
+      static_cast<int64_t>(150.0 * static_cast<double>(window) / static_cast<double>(sample_rate_hz));
   const auto lines = [&](const at::Tensor& wave, const at::Tensor& floor) {
     const at::Tensor magnitude = stft(wave, {window, window / 4, window}, StftEnds::cut).abs();
     const at::Tensor mean_db = (20 * at::log10(at::maximum(magnitude, floor))).mean(2);  // [rows, bins]

@@ -24,9 +24,9 @@ at::Tensor fine_mel_distance(const at::Tensor& real, const at::Tensor& fake, int
 // Spectral convergence plus log-magnitude L1, averaged over three resolutions; lower is better.
 at::Tensor stft_distance(const at::Tensor& real, const at::Tensor& fake);
 
-// Log-spectral distance in dB, by band: root mean square over a band's bins of the difference in dB, mean over
-// frames; both spectra floored 80 dB below the loudest point of the original. Bands end at band_edges_hz()
-// and at half the rate. -> [bands]
+// Log-spectral distance in dB, by band: root mean square over a band's bins of the difference in dB, mean
+// over frames; both spectra floored 80 dB below the loudest point of the original. Bands end at
+// band_edges_hz() and at half the rate. -> [bands]
 const std::vector<double>& band_edges_hz();  // 1, 2 and 4 kHz
 at::Tensor band_distances(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz);
 

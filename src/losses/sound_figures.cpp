@@ -10,13 +10,15 @@
 
 namespace melete {
 
-std::vector<SoundFigure> sound_figures(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
+std::vector<SoundFigure> sound_figures(const at::Tensor& real, const at::Tensor& fake,
+                                       int64_t sample_rate_hz) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const auto understood = intelligibility(real.flatten(), fake.flatten(), sample_rate_hz);
   const at::Tensor by_band = band_distances(real, fake, sample_rate_hz).cpu();
   std::vector<SoundFigure> figures = {
       {"mel_distance", "mel distance", false, 3, mel_distance(real, fake, sample_rate_hz).item<double>()},
-      {"fine_mel_distance", "fine mel", false, 3, fine_mel_distance(real, fake, sample_rate_hz).item<double>()},
+      {"fine_mel_distance", "fine mel", false, 3,
+       fine_mel_distance(real, fake, sample_rate_hz).item<double>()},
       {"stft_distance", "STFT distance", false, 3, stft_distance(real, fake).item<double>()},
       {"si_sdr", "SI-SDR (dB)", true, 2, si_sdr(real, fake).item<double>()},
       {"stoi", "STOI", true, 3, understood ? understood->stoi : kNone},

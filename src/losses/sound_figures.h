@@ -18,7 +18,8 @@ struct SoundFigure {
 };
 
 // real, fake [1, samples]
-std::vector<SoundFigure> sound_figures(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz);
+std::vector<SoundFigure> sound_figures(const at::Tensor& real, const at::Tensor& fake,
+                                       int64_t sample_rate_hz);
 
 // Means over recordings; those without a value of a figure do not count for it.
 class FigureMeans {

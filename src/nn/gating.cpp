@@ -26,8 +26,9 @@ at::Tensor SqueezeExciteImpl::forward(const at::Tensor& x, FrameHistory* history
   if (over_channels_) count = count.unsqueeze(1);
   at::Tensor sum = x.cumsum(axis, at::kFloat);
   if (history != nullptr && !over_channels_) {
-    at::Tensor& sum_before = history->of(*this);           // [batch, dim, 1]
-    at::Tensor& count_before = history->of(*squeeze.get());  // [1]; a convolution of one tap keeps nothing itself
+    at::Tensor& sum_before = history->of(*this);  // [batch, dim, 1]
+    at::Tensor& count_before =
+        history->of(*squeeze.get());  // [1]; a convolution of one tap keeps nothing itself
     if (sum_before.defined()) {
       sum = sum + sum_before;
       count = count + count_before;

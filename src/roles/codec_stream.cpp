@@ -21,8 +21,10 @@ std::vector<float> read_samples(std::istream& in, int64_t most) {
   require(got % 2 == 0, "[codec stream] expected samples of 16 bits, the input ends within one");
   std::vector<float> samples(got / 2);
   for (size_t i = 0; i < samples.size(); ++i) {
-    const auto low = static_cast<unsigned char>(bytes[2 * i]), high = static_cast<unsigned char>(bytes[2 * i + 1]);
-    samples[i] = static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(low | high << 8))) / kFullScale;
+    const auto low = static_cast<unsigned char>(bytes[2 * i]),
+               high = static_cast<unsigned char>(bytes[2 * i + 1]);
+    samples[i] =
+        static_cast<float>(static_cast<int16_t>(static_cast<uint16_t>(low | high << 8))) / kFullScale;
   }
   return samples;
 }
@@ -42,7 +44,8 @@ void write_samples(std::ostream& out, const std::vector<float>& samples) {
 
 }  // namespace
 
-int64_t encode_stream(const Codec& codec, std::istream& in, std::ostream& out, const CodecStreamConfig& config) {
+int64_t encode_stream(const Codec& codec, std::istream& in, std::ostream& out,
+                      const CodecStreamConfig& config) {
   const int64_t all = codec.codes_of_a_group(), kept = config.quantizers > 0 ? config.quantizers : all;
   require(kept <= all, "[codec stream] the model has {} quantizers, {} were asked for", all, kept);
   const int64_t rate_hz = config.rate_hz > 0 ? config.rate_hz : codec.rate_hz();
@@ -76,13 +79,15 @@ int64_t encode_stream(const Codec& codec, std::istream& in, std::ostream& out, c
   return samples;
 }
 
-int64_t decode_stream(const Codec& codec, std::istream& in, std::ostream& out, const CodecStreamConfig& config) {
+int64_t decode_stream(const Codec& codec, std::istream& in, std::ostream& out,
+                      const CodecStreamConfig& config) {
   TokenStreamReader reader(in);
   const TokenHeader& header = reader.header();
-  require(codec.answers_to(header.model),
-          "[token stream] was encoded with `{}` ({}), the model given is `{}` ({}): another model makes noise of "
-          "these tokens; try --from the one that encoded it",
-          header.model_name, header.model.substr(0, 12), config.name, codec.identity().substr(0, 12));
+  require(
+      codec.answers_to(header.model),
+      "[token stream] was encoded with `{}` ({}), the model given is `{}` ({}): another model makes noise of "
+      "these tokens; try --from the one that encoded it",
+      header.model_name, header.model.substr(0, 12), config.name, codec.identity().substr(0, 12));
   require(header.rate_hz == codec.rate_hz() && header.samples_per_frame == codec.samples_per_frame() &&
               header.groups == codec.groups() && header.quantizers <= codec.quantizers() &&
               header.codebook_size == codec.codebook_size(),

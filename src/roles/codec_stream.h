@@ -19,8 +19,10 @@ struct CodecStreamConfig {
 };
 
 // 16-bit little-endian mono samples until the end of `in` -> a token stream. -> samples read
-int64_t encode_stream(const Codec& codec, std::istream& in, std::ostream& out, const CodecStreamConfig& config);
+int64_t encode_stream(const Codec& codec, std::istream& in, std::ostream& out,
+                      const CodecStreamConfig& config);
 // A token stream -> 16-bit little-endian mono samples at the codec's rate, whole frames. -> samples written
-int64_t decode_stream(const Codec& codec, std::istream& in, std::ostream& out, const CodecStreamConfig& config);
+int64_t decode_stream(const Codec& codec, std::istream& in, std::ostream& out,
+                      const CodecStreamConfig& config);
 
 }  // namespace melete

@@ -89,9 +89,11 @@ std::string token_header_bytes(const TokenHeader& header, std::string_view magic
   return text;
 }
 
-TokenHeader token_header_of(std::span<const std::byte> bytes, std::string_view magic, const std::string& where) {
+TokenHeader token_header_of(std::span<const std::byte> bytes, std::string_view magic,
+                            const std::string& where) {
   require(bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0,
-          "[{}] not a token {}: it does not begin with {}", where, magic == kMagic ? "file" : "stream", magic);
+          "[{}] not a token {}: it does not begin with {}", where, magic == kMagic ? "file" : "stream",
+          magic);
   require(bytes.size() >= kHeaderBytes, "[{}] truncated: its header has {} bytes, {} are there", where,
           kHeaderBytes, bytes.size());
   const auto version = number<uint32_t>(bytes, 8);

@@ -15,7 +15,8 @@ size_t frame_bytes(const TokenHeader& header) {
 
 }  // namespace
 
-TokenStreamWriter::TokenStreamWriter(std::ostream& out, const TokenHeader& header) : out_(out), header_(header) {
+TokenStreamWriter::TokenStreamWriter(std::ostream& out, const TokenHeader& header)
+    : out_(out), header_(header) {
   const std::string bytes = token_header_bytes(header, kStreamMagic, kWhere);
   out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush();
   require(out_.good(), "[{}] cannot write: the reader has gone", kWhere);
@@ -23,16 +24,16 @@ TokenStreamWriter::TokenStreamWriter(std::ostream& out, const TokenHeader& heade
 
 void TokenStreamWriter::add(std::span<const int64_t> codes) {
   const auto a_frame = static_cast<size_t>(header_.quantizers);
-  require(codes.size() % a_frame == 0, "[{}] expected whole frames of {} codes, got {} codes", kWhere, a_frame,
-          codes.size());
+  require(codes.size() % a_frame == 0, "[{}] expected whole frames of {} codes, got {} codes", kWhere,
+          a_frame, codes.size());
   const int bits = header_.bits_per_code();
   std::string bytes;
   for (size_t begin = 0; begin < codes.size(); begin += a_frame) {
     uint64_t pending = 0;
     int pending_bits = 0;
     for (const int64_t code : codes.subspan(begin, a_frame)) {
-      require(code >= 0 && code < header_.codebook_size, "[{}] a code of {} in a codebook of {}", kWhere, code,
-              header_.codebook_size);
+      require(code >= 0 && code < header_.codebook_size, "[{}] a code of {} in a codebook of {}", kWhere,
+              code, header_.codebook_size);
       pending |= static_cast<uint64_t>(code) << pending_bits;
       for (pending_bits += bits; pending_bits >= 8; pending_bits -= 8, pending >>= 8)
         bytes += static_cast<char>(pending & 0xff);
@@ -54,8 +55,8 @@ std::vector<int64_t> TokenStreamReader::next() {
   std::string bytes(frame_bytes(header_), '\0');
   in_.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (in_.gcount() == 0) return {};
-  require(in_.gcount() == static_cast<std::streamsize>(bytes.size()), "[{}] it ends within a frame: {} of {} bytes",
-          kWhere, in_.gcount(), bytes.size());
+  require(in_.gcount() == static_cast<std::streamsize>(bytes.size()),
+          "[{}] it ends within a frame: {} of {} bytes", kWhere, in_.gcount(), bytes.size());
   const int bits = header_.bits_per_code();
   std::vector<int64_t> codes;
   uint64_t window = 0;
@@ -63,7 +64,8 @@ std::vector<int64_t> TokenStreamReader::next() {
   for (const char byte : bytes) {
     window |= static_cast<uint64_t>(static_cast<unsigned char>(byte)) << held;
     held += 8;
-    for (; held >= bits && codes.size() < static_cast<size_t>(header_.quantizers); held -= bits, window >>= bits) {
+    for (; held >= bits && codes.size() < static_cast<size_t>(header_.quantizers);
+         held -= bits, window >>= bits) {
       const auto code = static_cast<int64_t>(window & ((uint64_t{1} << bits) - 1));
       require(code < header_.codebook_size, "[{}] damaged: a code of {} in a codebook of {}", kWhere, code,
               header_.codebook_size);

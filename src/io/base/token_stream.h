@@ -15,7 +15,7 @@ namespace melete {
 class TokenStreamWriter {
  public:
   TokenStreamWriter(std::ostream& out, const TokenHeader& header);  // the header goes out at once
-  void add(std::span<const int64_t> codes);                         // whole frames, [frames, quantizers]; flushed
+  void add(std::span<const int64_t> codes);  // whole frames, [frames, quantizers]; flushed
 
  private:
   std::ostream& out_;

@@ -126,12 +126,15 @@ void bench_live(Bench& bench, SoundStream& codec, const at::Tensor& recording, c
   const Codec::LiveDelay delay = live.live_delay();
   const auto encoder = live.live_sound_to_codes();
   const auto decoder = live.live_codes_to_sound();
-  const auto samples = static_cast<size_t>(live.samples_per_frame()), all = static_cast<size_t>(recording.numel());
+  const auto samples = static_cast<size_t>(live.samples_per_frame()),
+             all = static_cast<size_t>(recording.numel());
   const float* sound = recording.data_ptr<float>();
-  const at::Tensor frames = codes.squeeze(1).transpose(0, 1).contiguous();  // [frames, groups, codes of a group]
+  const at::Tensor frames =
+      codes.squeeze(1).transpose(0, 1).contiguous();  // [frames, groups, codes of a group]
   const auto begin = std::min(all, static_cast<size_t>(delay.first_samples));
   encoder->push({sound, begin});
-  decoder->push(frames.narrow(0, 0, std::min<int64_t>(frames.size(0), delay.first_samples / live.samples_per_frame())));
+  decoder->push(
+      frames.narrow(0, 0, std::min<int64_t>(frames.size(0), delay.first_samples / live.samples_per_frame())));
   size_t at = 0;
   const double frame_ms = 1000.0 / live.frames_per_second();
   BenchRow& in = bench.measure("soundstream.live_encode_frame", [&] {

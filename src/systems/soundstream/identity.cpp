@@ -59,7 +59,8 @@ std::string soundstream_identity(const SoundStreamImpl& model) {
 std::string latents_identity(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
   config.code_order = SoundStreamConfig{}.code_order;
-  return identity_of_model("soundstream latents", config, tensors_of(model), {"code_order", "front", "front_hop"});
+  return identity_of_model("soundstream latents", config, tensors_of(model),
+                           {"code_order", "front", "front_hop"});
 }
 
 std::vector<std::string> former_file_identities(const SoundStreamImpl& model) {

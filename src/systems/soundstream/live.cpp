@@ -32,7 +32,8 @@ at::Tensor LiveEncoder::finish() {
 
 at::Tensor LiveEncoder::run(int64_t frames) {
   const QuantizerConfig& quantizer = model_->config().quantizer;
-  if (frames == 0) return at::empty({0, quantizer.groups, quantizer.quantizers * quantizer.codebooks}, at::kLong);
+  if (frames == 0)
+    return at::empty({0, quantizer.groups, quantizer.quantizers * quantizer.codebooks}, at::kLong);
   const at::NoGradGuard no_grad;
   const int64_t samples = frames * frame_samples_;
   const at::Tensor wave = at::from_blob(held_.data(), {1, 1, samples + look_ahead_}, at::kFloat);

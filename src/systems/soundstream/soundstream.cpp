@@ -13,8 +13,8 @@ namespace melete {
 
 namespace {
 
-// Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their size
-// likewise. What the layers add to the shortcuts starts small.
+// Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their
+// size likewise. What the layers add to the shortcuts starts small.
 constexpr double kFrontLevel = 2, kLogSlope = 0.3, kBesideShortcut = 0.1;
 
 // x + elu(conv1x1(elu(dilated conv(x)))), the branch optionally gated by squeeze-excite
@@ -167,7 +167,8 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
   // The lowest coefficients of every frame of the front, as many as there are channels for.
   const int64_t fronts = around / sound_out;
   at::Tensor lowest = at::zeros({config.dim, around});
-  for (int64_t i = 0; i < std::min(config.dim, around); ++i) lowest[i][i % fronts * sound_out + i / fronts] = 1;
+  for (int64_t i = 0; i < std::min(config.dim, around); ++i)
+    lowest[i][i % fronts * sound_out + i / fronts] = 1;
   encoder_shortcut->weight.copy_(lowest);
   decoder_shortcut->weight.copy_(lowest.t());
   encoder_output->weight.mul_(kBesideShortcut);

@@ -123,8 +123,8 @@ struct SoundStreamImpl : torch::nn::Module {
   torch::nn::Linear encoder_shortcut{nullptr}, decoder_shortcut{nullptr};
 
  private:
-  // wave [batch, channels, samples] -> companded coefficients [batch, frames of the front, channels * hop] and
-  // what the convolutions see, [batch, three times as many, frames of the front]
+  // wave [batch, channels, samples] -> companded coefficients [batch, frames of the front, channels * hop]
+  // and what the convolutions see, [batch, three times as many, frames of the front]
   std::pair<at::Tensor, at::Tensor> front_frames(const at::Tensor& wave, int64_t ahead) const;
   at::Tensor front_wave(const at::Tensor& coefficients, FrameHistory* history) const;  // back to a wave
   // Attention over a chunk and as much before it as it sees, from a border of its windows on.

@@ -68,8 +68,9 @@ std::vector<Phase> SoundStreamTask::phases() {
   Phase discriminator = make_phase("discriminator", config_.discriminator);
   discriminator.groups = {{"scales", parameters_of(*discriminators.scales, "discriminators.scales.")},
                           {"stft", parameters_of(*discriminators.stft, "discriminators.stft.")}};
-  discriminator.first_step =
-      judged(std::numeric_limits<int64_t>::max()) ? config_.discriminators_from : std::numeric_limits<int64_t>::max();
+  discriminator.first_step = judged(std::numeric_limits<int64_t>::max())
+                                 ? config_.discriminators_from
+                                 : std::numeric_limits<int64_t>::max();
   discriminator.new_batches = config_.own_discriminator_batches;
   discriminator.loss = [this](const Batch& batch, const StepContext& context) {
     return discriminator_losses(batch, context);
@@ -92,7 +93,8 @@ Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& 
     contests_.resize(static_cast<size_t>(context.micro_batch));
     contest = &contests_.emplace_back();
   }
-  const auto result = gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest, judged(context.step));
+  const auto result =
+      gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest, judged(context.step));
   Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
