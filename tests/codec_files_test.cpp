@@ -316,9 +316,12 @@ TEST(CodecEval, CurveOverQuantizersBesideOpus) {
   const RatePoint &six = eval.points[4], &most = eval.points[6];
   EXPECT_TRUE(six.opus);
   EXPECT_GT(most.bits_per_second, six.bits_per_second);
-  EXPECT_GT(most.si_sdr, 3);
-  EXPECT_LT(most.mel_distance, eval.points[3].mel_distance);  // Opus beats weights that were never trained
-  const Image image = rate_quality_plot(eval, Figure::mel_distance);
+  EXPECT_GT(most.figure("si_sdr"), 3);
+  // Opus beats weights that were never trained
+  EXPECT_LT(most.figure("mel_distance"), eval.points[3].figure("mel_distance"));
+  EXPECT_GT(most.figure("extended_stoi"), eval.points[3].figure("extended_stoi"));
+  EXPECT_THROW(most.figure("loudness"), Error);
+  const Image image = rate_quality_plot(eval, "extended_stoi");
   EXPECT_GT(image.width, 300);
 }
 

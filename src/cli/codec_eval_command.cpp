@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
@@ -44,17 +45,33 @@ std::vector<EvalRecording> read_recordings(const std::string& from, const Codec&
   return recordings;
 }
 
-std::string figures_table(const std::optional<RatePoint>& untrained, const CodecEval& eval) {
-  TextTable table({"", "kbit/s", "mel distance", "STFT distance", "SI-SDR (dB)", "encode", "decode"});
+std::string shown_value(const SoundFigure& figure) {
+  return std::isnan(figure.value) ? "-" : fmt::format("{:.{}f}", figure.value, figure.digits);
+}
+
+// A row a way of coding; columns are the figures from `first` on, `count` of them.
+std::string figures_table(const std::optional<RatePoint>& untrained, const CodecEval& eval, size_t first,
+                          size_t count, bool with_speed) {
+  const auto& kinds = eval.points.front().figures;
+  std::vector<std::string> head{"", "kbit/s"}, better{"better is", "lower"};
+  for (size_t i = first; i < first + count; ++i) {
+    head.push_back(kinds[i].label);
+    better.push_back(kinds[i].higher_is_better ? "higher" : "lower");
+  }
+  if (with_speed)
+    for (const char* name : {"encode", "decode"}) head.push_back(name), better.push_back("higher");
+  TextTable table(head);
   const auto row = [&](const RatePoint& point, const std::string& name) {
-    table.row({name, fmt::format("{:.2f}", point.bits_per_second / 1000),
-               fmt::format("{:.3f}", point.mel_distance), fmt::format("{:.3f}", point.stft_distance),
-               fmt::format("{:.2f}", point.si_sdr), fmt::format("{:.1f} x", point.encode_speed),
-               fmt::format("{:.1f} x", point.decode_speed)});
+    std::vector<std::string> cells{name, fmt::format("{:.2f}", point.bits_per_second / 1000)};
+    for (size_t i = first; i < first + count; ++i) cells.push_back(shown_value(point.figures[i]));
+    if (with_speed)
+      for (const double speed : {point.encode_speed, point.decode_speed})
+        cells.push_back(fmt::format("{:.1f} x", speed));
+    table.row(cells);
   };
   if (untrained) row(*untrained, "untrained");
   for (const RatePoint& point : eval.points) row(point, point.name);
-  table.row({"better is", "lower", "lower", "lower", "higher", "higher", "higher"});
+  table.row(better);
   return table.text();
 }
 
@@ -72,12 +89,14 @@ std::string stages_table(const CodecEval& eval, int64_t groups, int64_t codebook
 
 // The same figures for other programs.
 std::string tsv(const CodecEval& eval) {
-  std::string text =
-      "name\tbits_per_second\tmel_distance\tstft_distance\tsi_sdr_db\tencode_speed\tdecode_speed\n";
-  for (const RatePoint& point : eval.points)
-    text += fmt::format("{}\t{:.1f}\t{:.6f}\t{:.6f}\t{:.4f}\t{:.3f}\t{:.3f}\n", point.name,
-                        point.bits_per_second, point.mel_distance, point.stft_distance, point.si_sdr,
-                        point.encode_speed, point.decode_speed);
+  std::string text = "name\tbits_per_second";
+  for (const SoundFigure& figure : eval.points.front().figures) text += "\t" + figure.name;
+  text += "\tencode_speed\tdecode_speed\n";
+  for (const RatePoint& point : eval.points) {
+    text += fmt::format("{}\t{:.1f}", point.name, point.bits_per_second);
+    for (const SoundFigure& figure : point.figures) text += fmt::format("\t{:.6f}", figure.value);
+    text += fmt::format("\t{:.3f}\t{:.3f}\n", point.encode_speed, point.decode_speed);
+  }
   return text;
 }
 
@@ -138,13 +157,19 @@ int codec_eval_command(const std::vector<std::string>& args) {
           : codec.kind();
   fmt::print("\n{} ({}) on {} recordings: {:g} frames a second\n\n", opened.path, whose, recordings.size(),
              codec.frames_per_second());
-  fmt::print("{}\n{}", figures_table(before, eval),
-             stages_table(eval, codec.groups(), codec.codebook_size()));
+  constexpr size_t kFirstTable = 7;  // what comes after them is by band
+  fmt::print(
+      "{}\nlog-spectral distance by band, dB\n\n{}\n{}", figures_table(before, eval, 0, kFirstTable, true),
+      figures_table(before, eval, kFirstTable, eval.points.front().figures.size() - kFirstTable, false),
+      stages_table(eval, codec.groups(), codec.codebook_size()));
   if (writer) {
     const std::filesystem::path folder(out);
-    write_png((folder / "rate_quality.png").string(), rate_quality_plot(eval, Figure::mel_distance));
-    write_png((folder / "rate_stft.png").string(), rate_quality_plot(eval, Figure::stft_distance));
-    write_png((folder / "rate_si_sdr.png").string(), rate_quality_plot(eval, Figure::si_sdr));
+    for (const auto& [file, figure] : {std::pair{"rate_quality.png", "extended_stoi"},
+                                       {"rate_mel.png", "mel_distance"},
+                                       {"rate_stft.png", "stft_distance"},
+                                       {"rate_si_sdr.png", "si_sdr"},
+                                       {"rate_tones.png", "steady_tones"}})
+      write_png((folder / file).string(), rate_quality_plot(eval, figure));
     write_file_atomically((folder / "figures.tsv").string(), tsv(eval));
     fmt::print("\nplots (rate_quality.png), figures.tsv, sound and spectrograms are in {}\n", out);
   } else {

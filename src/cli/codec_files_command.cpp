@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
@@ -13,6 +14,7 @@
 #include "core/engine.h"
 #include "io/base/audio_file.h"
 #include "roles/codec_files.h"
+#include "roles/codec_stream.h"
 #include "roles/open.h"
 
 namespace melete {
@@ -106,15 +108,42 @@ int run_jobs(const std::vector<Job>& jobs, bool skip_existing, const std::string
   return failed > 0 ? 1 : 0;
 }
 
+// The live codec between standard input and standard output; what is said goes to standard error.
+int run_stream(const std::string& from, const std::string& weights, CodecStreamConfig config, bool encoding) {
+  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+  const Codec& codec = *opened.codec;
+  config.name = opened.name;
+  const auto milliseconds = [&](int64_t samples) {
+    return 1000.0 * static_cast<double>(samples) / static_cast<double>(codec.rate_hz());
+  };
+  const Codec::LiveDelay delay = codec.live_delay();
+  const int64_t chunk = (config.chunk_frames - 1) * codec.samples_per_frame();
+  if (encoding)
+    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms, before the first codes {:g} ms\n",
+               opened.name, config.rate_hz > 0 ? config.rate_hz : codec.rate_hz(),
+               milliseconds(delay.samples + chunk),
+               milliseconds(std::max(delay.first_samples, delay.samples + chunk)));
+  else
+    fmt::print(stderr, "{}: {} Hz mono, 16 bits; delay {:g} ms\n", opened.name, codec.rate_hz(),
+               milliseconds(chunk));
+  std::ios::sync_with_stdio(false);
+  const int64_t samples = encoding ? encode_stream(codec, std::cin, std::cout, config)
+                                   : decode_stream(codec, std::cin, std::cout, config);
+  fmt::print(stderr, "{} {} samples\n", encoding ? "encoded" : "decoded", samples);
+  return 0;
+}
+
 }  // namespace
 
 int codec_encode_command(const std::vector<std::string>& args) {
   std::string in, out, from, weights = "ema";
   int64_t quantizers = 0, threads = 0;
   double piece_seconds = 20;
-  bool skip_existing = false;
+  bool skip_existing = false, stream = false;
+  CodecStreamConfig live;
   Arguments arguments("codec encode", "recordings to token files");
-  arguments.word("recordings", in, "a recording, or a folder whose tree is kept");
+  arguments.optional_word("recordings", in,
+                          "a recording, or a folder whose tree is kept; none with --stream");
   arguments.option("out", out, "token file, or folder of token files");
   arguments.option("from", from, kCodecFrom);
   arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
@@ -124,11 +153,26 @@ int codec_encode_command(const std::vector<std::string>& args) {
       .at_least(0.1)
       .unit("s");
   arguments.option("threads", threads, "0: all cores").at_least(0);
+  arguments.option("stream", stream,
+                   "live: 16-bit mono samples from standard input, tokens to standard output");
+  arguments.option("rate_hz", live.rate_hz, "with --stream: of those samples; 0: the codec's")
+      .at_least(0)
+      .unit("Hz");
+  arguments.option("chunk_frames", live.chunk_frames, "with --stream: frames of the codec read at a time")
+      .at_least(1);
   arguments.alias("o", "out");
   arguments.example("codec encode recordings --from runs/codec -o tokens");
   arguments.example("codec encode talk.flac --from runs/codec -o talk.tokens --quantizers 3");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run folder or a checkpoint");
+  if (stream) {
+    if (!in.empty() || !out.empty())
+      throw UsageError("--stream reads standard input and writes standard output; leave the names out");
+    set_threads(static_cast<int>(threads));
+    live.quantizers = quantizers;
+    return run_stream(from, weights, live, true);
+  }
+  if (in.empty()) throw UsageError("recordings are missing: a recording or a folder, or --stream");
   if (out.empty()) throw UsageError("-o is missing: a token file or a folder");
   set_threads(static_cast<int>(threads));
 
@@ -153,9 +197,10 @@ int codec_decode_command(const std::vector<std::string>& args) {
   std::string in, out, from, format = "wav", weights = "ema";
   int64_t threads = 0;
   double piece_seconds = 20;
-  bool skip_existing = false;
+  bool skip_existing = false, stream = false;
+  CodecStreamConfig live;
   Arguments arguments("codec decode", "token files to recordings");
-  arguments.word("tokens", in, "a token file, or a folder whose tree is kept");
+  arguments.optional_word("tokens", in, "a token file, or a folder whose tree is kept; none with --stream");
   arguments.option("out", out, "recording, or folder of recordings");
   arguments.option("from", from, kCodecFrom);
   arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
@@ -165,10 +210,20 @@ int codec_decode_command(const std::vector<std::string>& args) {
       .at_least(0.1)
       .unit("s");
   arguments.option("threads", threads, "0: all cores").at_least(0);
+  arguments.option("stream", stream,
+                   "live: tokens from standard input, 16-bit mono samples to standard output");
+  arguments.option("chunk_frames", live.chunk_frames, "with --stream: frames decoded at a time").at_least(1);
   arguments.alias("o", "out");
   arguments.example("codec decode tokens --from runs/codec -o decoded --format flac");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run folder or a checkpoint");
+  if (stream) {
+    if (!in.empty() || !out.empty())
+      throw UsageError("--stream reads standard input and writes standard output; leave the names out");
+    set_threads(static_cast<int>(threads));
+    return run_stream(from, weights, live, false);
+  }
+  if (in.empty()) throw UsageError("tokens are missing: a token file or a folder, or --stream");
   if (out.empty()) throw UsageError("-o is missing: a recording or a folder");
   set_threads(static_cast<int>(threads));
 

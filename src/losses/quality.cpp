@@ -1,6 +1,7 @@
 #include "losses/quality.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "nn/spectrum.h"
 
@@ -15,10 +16,30 @@ at::Tensor si_sdr(const at::Tensor& real, const at::Tensor& fake) {
   return (10 * at::log10(at::clamp_min(projected.square().sum(-1), 1e-8) / noise)).mean();
 }
 
-at::Tensor mel_distance(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
-  const MelSpectrogram mel({1024, 256, 1024}, 80, sample_rate_hz);
+namespace {
+
+at::Tensor log_mel_distance(const MelSpectrogram& mel, const at::Tensor& real, const at::Tensor& fake) {
   const auto log_mel = [&](const at::Tensor& wave) { return at::log(at::clamp_min(mel(wave), 1e-5)); };
   return (log_mel(real) - log_mel(fake)).abs().mean();
+}
+
+// Median over `reach` bins on either side, the ends repeated. [rows, bins]
+at::Tensor surroundings(const at::Tensor& spectrum, int64_t reach) {
+  const int64_t bins = spectrum.size(1);
+  const at::Tensor padded = at::cat({spectrum.narrow(1, 0, 1).expand({-1, reach}), spectrum,
+                                     spectrum.narrow(1, bins - 1, 1).expand({-1, reach})},
+                                    1);
+  return std::get<0>(padded.unfold(1, 2 * reach + 1, 1).median(-1));
+}
+
+}  // namespace
+
+at::Tensor mel_distance(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
+  return log_mel_distance(MelSpectrogram({1024, 256, 1024}, 80, sample_rate_hz), real, fake);
+}
+
+at::Tensor fine_mel_distance(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
+  return log_mel_distance(MelSpectrogram({512, 64, 256}, 40, sample_rate_hz), real, fake);
 }
 
 at::Tensor stft_distance(const at::Tensor& real, const at::Tensor& fake) {
@@ -32,6 +53,52 @@ at::Tensor stft_distance(const at::Tensor& real, const at::Tensor& fake) {
     total = total + convergence.mean() + log_difference.mean();
   }
   return total / 3;
+}
+
+const std::vector<double>& band_edges_hz() {
+  static const std::vector<double> edges = {1000, 2000, 4000};
+  return edges;
+}
+
+at::Tensor band_distances(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
+  constexpr int64_t kTransform = 512;
+  const StftConfig config{kTransform, kTransform / 4, kTransform};
+  const at::Tensor a = stft(real, config).abs(), b = stft(fake, config).abs();  // [rows, bins, frames]
+  const at::Tensor floor = at::clamp_min(a.amax({1, 2}, true) * 1e-4, 1e-8);
+  const at::Tensor squared =
+      (20 * (at::log10(at::maximum(a, floor)) - at::log10(at::maximum(b, floor)))).square();
+  std::vector<int64_t> borders{0};
+  for (const double edge : band_edges_hz())
+    borders.push_back(std::min<int64_t>(std::llround(edge * kTransform / static_cast<double>(sample_rate_hz)),
+                                        squared.size(1)));
+  borders.push_back(squared.size(1));
+  std::vector<at::Tensor> distances;
+  for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    const at::Tensor band = squared.narrow(1, borders[i], borders[i + 1] - borders[i]);
+    distances.push_back(band.size(1) > 0 ? at::sqrt(band.mean(1)).mean() : at::zeros({}, real.options()));
+  }
+  return at::stack(distances);
+}
+
+std::optional<double> steady_tones(const at::Tensor& real, const at::Tensor& fake, int64_t sample_rate_hz) {
+  int64_t window = 256;  // a quarter of a second, so that a line is a few Hz wide
+  while (4 * window < sample_rate_hz) window *= 2;
+  if (real.size(-1) < 4 * window) return {};  // the mean of fewer frames has lines of its own
+  const auto reach =
+      static_cast<int64_t>(150.0 * static_cast<double>(window) / static_cast<double>(sample_rate_hz));
+  const auto lines = [&](const at::Tensor& wave, const at::Tensor& floor) {
+    const at::Tensor magnitude = stft(wave, {window, window / 4, window}, StftEnds::cut).abs();
+    const at::Tensor mean_db = (20 * at::log10(at::maximum(magnitude, floor))).mean(2);  // [rows, bins]
+    return mean_db - surroundings(mean_db, reach);
+  };
+  // Lines 80 dB below the loudest point are not heard.
+  const at::Tensor loudest = stft(real, {window, window / 4, window}, StftEnds::cut).abs().amax({1, 2}, true);
+  const at::Tensor floor = at::clamp_min(loudest * 1e-4, 1e-8);
+  // A line of the original may move by a bin without being a new one.
+  const at::Tensor known = at::max_pool1d(lines(real, floor).unsqueeze(1), {3}, {1}, {1}).squeeze(1);
+  const at::Tensor added = at::clamp_min(lines(fake, floor) - at::clamp_min(known, 0), 0);  // [rows, bins]
+  const int64_t most = std::max<int64_t>(1, added.size(1) / 100);
+  return std::get<0>(added.topk(most, 1)).mean().item<double>();
 }
 
 CodeUse code_use(const at::Tensor& codes, int64_t codebook_size) {

@@ -23,10 +23,13 @@ void describe(Schema& s, MelLossConfig& c) {
   s.option("mels", c.mels, "mel bands: one, or one a window").at_least(1);
   s.option("normalized", c.normalized, "divide spectra by the energy of the window");
   s.option("floor", c.floor, "energies below this count as silence").at_least(1e-30);
+  s.option("distance", c.distance,
+           "L1 of spectra plus L2 of their logarithms, as the paper has it, or L1 of the logarithms alone")
+      .one_of({"paper", "log"});
 }
 
 MultiScaleMelLoss::MultiScaleMelLoss(const MelLossConfig& config, int64_t sample_rate_hz)
-    : floor_(config.floor) {
+    : floor_(config.floor), logarithms_only_(config.distance == "log") {
   const size_t count = config.window_powers.size();
   for (size_t i = 0; i < count; ++i) {
     const int64_t window = int64_t{1} << config.window_powers[i];
@@ -45,10 +48,21 @@ at::Tensor MultiScaleMelLoss::operator()(const at::Tensor& real, const at::Tenso
   at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
   for (const Scale& scale : scales_) {
     const at::Tensor real_mel = scale.mel(real), fake_mel = scale.mel(fake);  // [rows, mels, frames]
+    if (logarithms_only_) {
+      // Added, not clamped to: what lies below the floor is still pulled.
+      const at::Tensor difference = at::log(real_mel + floor_) - at::log(fake_mel + floor_);
+      total = total + difference.abs().mean() / static_cast<double>(scales_.size());
+      continue;
+    }
     total = total + (real_mel - fake_mel).abs().sum(-2).mean() +
             scale.log_weight * (log(real_mel) - log(fake_mel)).norm(2, {-2}).mean();
   }
   return total;
+}
+
+at::Tensor relative_error_db(const at::Tensor& real, const at::Tensor& fake, double floor) {
+  const at::Tensor error = (real - fake).square().mean(-1) + floor, power = real.square().mean(-1) + floor;
+  return (10 * (at::log10(error) - at::log10(power))).mean();
 }
 
 }  // namespace melete

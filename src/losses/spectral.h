@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/schema.h"
@@ -17,11 +18,14 @@ struct MelLossConfig {
   std::vector<int64_t> mels = {64};                           // likewise
   bool normalized = false;
   double floor = 1e-5;  // below this, energies count as silence; lower values make silence outweigh sound
+  // "paper": as below. "log": the mean absolute difference of logarithms, mean over windows, as in Descript's
+  // codec (Kumar et al. 2023): every band and every moment counts alike, however quiet.
+  std::string distance = "paper";
 };
 void describe(Schema& schema, MelLossConfig& config);
 
 // Equations (4) and (5) of the SoundStream paper: over several window lengths, L1 of mel spectrograms plus
-// weighted L2 of their logarithms.
+// weighted L2 of their logarithms; or the mean difference of logarithms alone.
 class MultiScaleMelLoss {
  public:
   MultiScaleMelLoss(const MelLossConfig& config, int64_t sample_rate_hz);
@@ -34,6 +38,11 @@ class MultiScaleMelLoss {
   };
   std::vector<Scale> scales_;
   double floor_;
+  bool logarithms_only_;
 };
+
+// How strong the error of a wave is beside the wave, in dB, mean over rows: every row counts alike, however
+// quiet. Below `floor` (mean square) error and wave are silence. real, fake [rows, samples]
+at::Tensor relative_error_db(const at::Tensor& real, const at::Tensor& fake, double floor = 1e-6);
 
 }  // namespace melete

@@ -25,17 +25,14 @@ struct EvalSums {
   RatePoint point;
   double sound = 0, encode = 0, decode = 0, bits = 0;
 
+  FigureMeans figures;
+
   void add(const at::Tensor& real, const at::Tensor& fake, int rate_hz) {
-    point.si_sdr += si_sdr(real, fake).item<double>();
-    point.mel_distance += mel_distance(real, fake, rate_hz).item<double>();
-    point.stft_distance += stft_distance(real, fake).item<double>();
+    figures.add(sound_figures(real, fake, rate_hz));
     sound += static_cast<double>(real.size(-1)) / rate_hz;
   }
-  RatePoint mean(size_t recordings) {
-    const auto count = static_cast<double>(recordings);
-    point.si_sdr /= count;
-    point.mel_distance /= count;
-    point.stft_distance /= count;
+  RatePoint mean() {
+    point.figures = figures.means();
     point.encode_speed = sound / std::max(encode, 1e-9);
     point.decode_speed = sound / std::max(decode, 1e-9);
     point.bits_per_second = bits / std::max(sound, 1e-9);
@@ -60,6 +57,12 @@ at::Tensor sound_of(const Codec& codec, const at::Tensor& codes, double seconds,
 }
 
 }  // namespace
+
+double RatePoint::figure(const std::string& figure_name) const {
+  for (const SoundFigure& known : figures)
+    if (known.name == figure_name) return known.value;
+  fail("[codec eval] there is no figure `{}`", figure_name);
+}
 
 std::vector<int64_t> quantizer_counts(int64_t quantizers) {
   std::vector<int64_t> counts;
@@ -99,7 +102,7 @@ RatePoint eval_codec(const Codec& codec, const std::vector<EvalRecording>& recor
       stages->push_back({use.perplexity.item<double>(), use.share.item<double>()});
     }
   }
-  return sums.mean(recordings.size());
+  return sums.mean();
 }
 
 RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, int bits_per_second) {
@@ -116,7 +119,7 @@ RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, i
     sums.bits += result.bits_per_second * static_cast<double>(real.size(-1)) / rate_hz;
     sums.add(real, fake, rate_hz);
   }
-  return sums.mean(recordings.size());
+  return sums.mean();
 }
 
 CodecEval eval_codec_beside_opus(const Codec& codec, const std::vector<EvalRecording>& recordings,
@@ -143,26 +146,16 @@ CodecEval eval_codec_beside_opus(const Codec& codec, const std::vector<EvalRecor
   return eval;
 }
 
-Image rate_quality_plot(const CodecEval& eval, Figure figure) {
-  const auto value = [figure](const RatePoint& point) {
-    switch (figure) {
-      case Figure::mel_distance:
-        return point.mel_distance;
-      case Figure::stft_distance:
-        return point.stft_distance;
-      case Figure::si_sdr:
-        return point.si_sdr;
-    }
-    return 0.0;
-  };
-  const char* label = figure == Figure::mel_distance    ? "mel distance (lower is better)"
-                      : figure == Figure::stft_distance ? "STFT distance (lower is better)"
-                                                        : "SI-SDR in dB (higher is better)";
+Image rate_quality_plot(const CodecEval& eval, const std::string& figure) {
+  std::string label = figure;
+  for (const SoundFigure& known : eval.points.front().figures)
+    if (known.name == figure)
+      label = fmt::format("{} ({} is better)", known.label, known.higher_is_better ? "higher" : "lower");
   Series codec{"this codec", {}, {}, true, true, {}}, opus{"Opus", {}, {}, true, true, {}};
   for (const RatePoint& point : eval.points) {
     Series& series = point.opus ? opus : codec;
     series.x.push_back(point.bits_per_second / 1000);
-    series.y.push_back(value(point));
+    series.y.push_back(point.figure(figure));
     series.labels.push_back(point.name.substr(0, point.opus ? std::string::npos : point.name.find(' ')));
   }
   PlotStyle style;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/base/png.h"
+#include "losses/sound_figures.h"
 #include "roles/codec.h"
 
 namespace melete {
@@ -23,8 +24,10 @@ struct RatePoint {
   std::string name;  // "3 quantizers", "Opus 12"
   bool opus = false;
   double bits_per_second = 0;
-  double si_sdr = 0, mel_distance = 0, stft_distance = 0;  // means over recordings
-  double encode_speed = 0, decode_speed = 0;               // times real time
+  std::vector<SoundFigure> figures;           // means over recordings, always the same ones in the same order
+  double encode_speed = 0, decode_speed = 0;  // times real time
+
+  double figure(const std::string& figure_name) const;  // "mel_distance", "extended_stoi", ...
 };
 
 struct StageUse {
@@ -52,7 +55,7 @@ RatePoint eval_opus(const std::vector<EvalRecording>& recordings, int rate_hz, i
 CodecEval eval_codec_beside_opus(const Codec& codec, const std::vector<EvalRecording>& recordings,
                                  const OnDecoded& on_decoded = {}, const OnEval& on_step = {});
 
-enum class Figure { mel_distance, stft_distance, si_sdr };
-Image rate_quality_plot(const CodecEval& eval, Figure figure);
+// figure: by name, as in SoundFigure
+Image rate_quality_plot(const CodecEval& eval, const std::string& figure);
 
 }  // namespace melete

@@ -213,10 +213,20 @@ CausalConv1dImpl::CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std:
   bias = register_parameter("bias", at::zeros({out}));
 }
 
-at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation) {
+at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation, FrameHistory* history) {
   Windowing how{stride_, dilation_, padding_, padding_ > 0 && pad_mode_ == "reflect"};
   at::Tensor frames = to_frames(x);
-  if (padding_ > 0 && pad_mode_ == "replicate") {
+  if (history != nullptr && padding_ > 0) {
+    at::Tensor& before = history->of(*this);  // [batch, padding, in]
+    if (before.defined())
+      frames = at::cat({before, frames}, 1);
+    else if (pad_mode_ == "replicate")
+      frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
+    else
+      frames = with_left_padding(frames, padding_, how.reflect);
+    before = frames.narrow(1, frames.size(1) - padding_, padding_).clone();
+    how = {stride_, dilation_, 0, false};
+  } else if (padding_ > 0 && pad_mode_ == "replicate") {
     frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
     how.padding = 0;
   }
@@ -230,7 +240,7 @@ CausalConvTranspose1dImpl::CausalConvTranspose1dImpl(int64_t in, int64_t out, in
   bias = register_parameter("bias", at::zeros({out}));
 }
 
-at::Tensor CausalConvTranspose1dImpl::forward(const at::Tensor& x) {
+at::Tensor CausalConvTranspose1dImpl::forward(const at::Tensor& x, FrameHistory* history) {
   const int64_t in = weight.size(0), out = weight.size(1), batch = x.size(0), time = x.size(2);
   const at::Tensor filled = at::constant_pad_nd(weight, {0, taps_ * stride_ - weight.size(2)});
   // Output frame t * stride + r sees input frames t, t - 1, ... through taps r, r + stride, ...
@@ -238,8 +248,15 @@ at::Tensor CausalConvTranspose1dImpl::forward(const at::Tensor& x) {
                                 .flip(2)
                                 .permute({3, 1, 0, 2})  // [stride, out, in, taps], oldest tap first
                                 .reshape({stride_ * out, in, taps_});
-  const Windowing how{1, 1, taps_ - 1, false};
-  const at::Tensor y = convolve(to_frames(x), phases, bias.repeat({stride_}), how, Activation::none);
+  Windowing how{1, 1, taps_ - 1, false};
+  at::Tensor frames = to_frames(x);
+  if (history != nullptr && taps_ > 1) {
+    at::Tensor& before = history->of(*this);  // [batch, taps - 1, in]
+    frames = before.defined() ? at::cat({before, frames}, 1) : with_left_padding(frames, taps_ - 1, false);
+    before = frames.narrow(1, frames.size(1) - (taps_ - 1), taps_ - 1).clone();
+    how.padding = 0;
+  }
+  const at::Tensor y = convolve(frames, phases, bias.repeat({stride_}), how, Activation::none);
   return y.reshape({batch, time * stride_, out}).transpose(1, 2);
 }
 

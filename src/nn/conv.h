@@ -9,6 +9,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <string>
+#include <unordered_map>
 
 #include "kernels/frame_conv.h"
 
@@ -17,12 +18,24 @@ namespace melete {
 // x [batch, channels, time] with channels-last memory; a no-op when it is so already.
 at::Tensor time_major(const at::Tensor& x);
 
+// What layers over time remember of a sound that comes chunk by chunk, by layer. With it, a layer takes up
+// where the chunk before ended; its first chunk begins as a whole sound does.
+class FrameHistory {
+ public:
+  at::Tensor& of(const torch::nn::Module& layer) { return kept_[&layer]; }
+  void clear() { kept_.clear(); }
+
+ private:
+  std::unordered_map<const torch::nn::Module*, at::Tensor> kept_;
+};
+
 // Convolution that sees only the past. The receptive field is padded on the left.
 struct CausalConv1dImpl : torch::nn::Module {
   CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std::string pad_mode = "reflect",
                    int64_t stride = 1, int64_t dilation = 1);
   // [batch, in, time] -> [batch, out, time / stride]
-  at::Tensor forward(const at::Tensor& x, Activation activation = Activation::none);
+  at::Tensor forward(const at::Tensor& x, Activation activation = Activation::none,
+                     FrameHistory* history = nullptr);
 
   at::Tensor weight, bias;
 
@@ -37,7 +50,8 @@ TORCH_MODULE(CausalConv1d);
 // fp32 one slow).
 struct CausalConvTranspose1dImpl : torch::nn::Module {
   CausalConvTranspose1dImpl(int64_t in, int64_t out, int64_t kernel, int64_t stride);
-  at::Tensor forward(const at::Tensor& x);  // [batch, in, time] -> [batch, out, time * stride]
+  // [batch, in, time] -> [batch, out, time * stride]
+  at::Tensor forward(const at::Tensor& x, FrameHistory* history = nullptr);
 
   at::Tensor weight, bias;  // weight [in, out, kernel], as in LibTorch
 

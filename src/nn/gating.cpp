@@ -1,5 +1,7 @@
 #include "nn/gating.h"
 
+#include "core/base/error.h"
+
 namespace melete {
 
 FilmImpl::FilmImpl(int64_t dim, int64_t condition_dim) {
@@ -18,11 +20,23 @@ SqueezeExciteImpl::SqueezeExciteImpl(int64_t dim, bool over_channels, int64_t re
   excite = register_module("excite", CausalConv1d(inner, dim, 1));
 }
 
-at::Tensor SqueezeExciteImpl::forward(const at::Tensor& x) {
+at::Tensor SqueezeExciteImpl::forward(const at::Tensor& x, FrameHistory* history) {
   const int64_t axis = over_channels_ ? 1 : 2;
   at::Tensor count = at::arange(1, x.size(axis) + 1, x.options().dtype(at::kFloat));
   if (over_channels_) count = count.unsqueeze(1);
-  const at::Tensor mean = x.cumsum(axis, at::kFloat) / count;
+  at::Tensor sum = x.cumsum(axis, at::kFloat);
+  if (history != nullptr && !over_channels_) {
+    at::Tensor& sum_before = history->of(*this);  // [batch, dim, 1]
+    at::Tensor& count_before =
+        history->of(*squeeze.get());  // [1]; a convolution of one tap keeps nothing itself
+    if (sum_before.defined()) {
+      sum = sum + sum_before;
+      count = count + count_before;
+    }
+    sum_before = sum.narrow(2, sum.size(2) - 1, 1).clone();
+    count_before = count.narrow(0, count.size(0) - 1, 1).clone();
+  }
+  const at::Tensor mean = sum / count;
   return x * at::sigmoid(excite(at::silu(squeeze(mean))));
 }
 
@@ -34,11 +48,22 @@ GateLoopImpl::GateLoopImpl(int64_t dim, const GateLoopOptions& options) : backwa
   if (options.output_norm) output_norm = register_module("output_norm", Norm(dim));
 }
 
-at::Tensor GateLoopImpl::forward(const at::Tensor& x) {
+at::Tensor GateLoopImpl::forward(const at::Tensor& x, FrameHistory* history) {
+  require(history == nullptr || !backwards_, "[gate loop] one that runs backwards needs the whole sound");
   const at::Tensor frames = backwards_ ? x.flip(1) : x;
   const at::Tensor normed = norm_scale.defined() ? rms_norm(frames, norm_scale) : frames;
   const auto parts = qkva(normed).to(at::kFloat).chunk(3, -1);
-  at::Tensor looped = parts[0] * linear_scan(at::sigmoid(parts[2]), parts[1]);
+  at::Tensor decay = at::sigmoid(parts[2]), input = parts[1];
+  at::Tensor* before = history != nullptr ? &history->of(*this) : nullptr;  // [batch, 1, dim]
+  const bool goes_on = before != nullptr && before->defined();
+  if (goes_on) {  // the last state as a frame in front
+    input = at::cat({*before, input}, 1);
+    decay = at::cat({at::zeros_like(*before), decay}, 1);
+  }
+  at::Tensor states = linear_scan(decay, input);
+  if (goes_on) states = states.narrow(1, 1, x.size(1));
+  if (before != nullptr) *before = states.narrow(1, x.size(1) - 1, 1).clone();
+  at::Tensor looped = parts[0] * states;
   if (!output_norm.is_empty()) looped = output_norm(looped);
   return backwards_ ? looped.flip(1) : looped;
 }

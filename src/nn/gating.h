@@ -23,7 +23,7 @@ TORCH_MODULE(Film);
 // does; the default accumulates over time, so that the gate is causal.
 struct SqueezeExciteImpl : torch::nn::Module {
   SqueezeExciteImpl(int64_t dim, bool over_channels, int64_t reduction = 4, int64_t least = 8);
-  at::Tensor forward(const at::Tensor& x);  // [batch, dim, time]
+  at::Tensor forward(const at::Tensor& x, FrameHistory* history = nullptr);  // [batch, dim, time]
 
   CausalConv1d squeeze{nullptr}, excite{nullptr};
 
@@ -42,7 +42,8 @@ struct GateLoopOptions {
 struct GateLoopImpl : torch::nn::Module {
   explicit GateLoopImpl(int64_t dim);
   GateLoopImpl(int64_t dim, const GateLoopOptions& options);
-  at::Tensor forward(const at::Tensor& x);  // [batch, time, dim]
+  // [batch, time, dim]; one that runs backwards cannot take a sound chunk by chunk
+  at::Tensor forward(const at::Tensor& x, FrameHistory* history = nullptr);
 
   at::Tensor norm_scale;  // [dim] or undefined
   torch::nn::Linear qkva{nullptr};

@@ -72,4 +72,16 @@ at::Tensor Codec::encode_at(const at::Tensor& audio, int64_t audio_rate_hz) cons
   return encode(resample_audio(audio, audio_rate_hz, rate_hz()));
 }
 
+std::unique_ptr<SoundToCodes> Codec::live_sound_to_codes() const {
+  fail("[codec] {} cannot work on a sound that is still going on; try without --stream", kind());
+}
+
+std::unique_ptr<CodesToSound> Codec::live_codes_to_sound() const {
+  fail("[codec] {} cannot work on a sound that is still going on; try without --stream", kind());
+}
+
+Codec::LiveDelay Codec::live_delay() const {
+  return {samples_per_frame(), samples_per_frame()};
+}
+
 }  // namespace melete

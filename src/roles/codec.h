@@ -58,6 +58,17 @@ class Codec {
   virtual std::unique_ptr<CodesToSound> codes_to_sound(double piece_seconds) const;
   virtual bool bounded() const { return false; }
 
+  // The same for a sound that is still going on: codes and samples come out as soon as they can be known, at
+  // the same cost a frame however long it has lasted. An Error where the codec cannot do that.
+  virtual std::unique_ptr<SoundToCodes> live_sound_to_codes() const;
+  virtual std::unique_ptr<CodesToSound> live_codes_to_sound() const;
+  // From a sample's arrival to the moment at which its frame's codes are known, at most; the codec's own time
+  // to compute comes on top. first: before the first codes appear.
+  struct LiveDelay {
+    int64_t samples = 0, first_samples = 0;
+  };
+  virtual LiveDelay live_delay() const;
+
   // Whether an identity that was written down is this codec's: its own, or one that an older program gave it.
   virtual bool answers_to(const std::string& written) const { return written == identity(); }
 

@@ -57,6 +57,7 @@ struct Phase {
   std::vector<at::Tensor> also_in_norm;
   std::function<Losses(const Batch&, const StepContext&)> loss;
   bool new_batches = true;  // false: the same micro-batches as the phase before
+  int64_t first_step = 0;   // until then the phase sits out
 };
 
 class Task {

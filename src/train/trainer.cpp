@@ -312,6 +312,7 @@ StepReport Trainer::step() {
   int64_t items = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
     const Phase& phase = phases_[i].phase;
+    if (step_ < phase.first_step) continue;
     if (phase.new_batches) {
       batches.clear();
       for (int64_t micro = 0; micro < config_.accumulate; ++micro) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMagic = "MELTOKEN";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kHeaderBytes = 128, kFooterBytes = 32, kNameBytes = 64;
+constexpr size_t kHeaderBytes = kTokenHeaderBytes, kFooterBytes = 32, kNameBytes = 64;
 // More than any codec has; keeps products of hostile headers far from 64 bits.
 constexpr uint32_t kMostQuantizers = 4096;
 constexpr uint32_t kLargestCodebook = 1u << 24;
@@ -68,12 +68,12 @@ int TokenHeader::bits_per_code() const {
   return std::bit_width(static_cast<uint64_t>(codebook_size - 1));
 }
 
-TokenWriter::TokenWriter(const std::string& path, const TokenHeader& header) : header_(header), file_(path) {
-  check(header, "write " + path);
-  std::string text(kMagic);
+std::string token_header_bytes(const TokenHeader& header, std::string_view magic, const std::string& where) {
+  check(header, where);
+  std::string text(magic);
   append<uint32_t>(text, kVersion);
   append<uint32_t>(text, kHeaderBytes);
-  text += from_hex(header.model, "write " + path);
+  text += from_hex(header.model, where);
   append<uint32_t>(text, static_cast<uint32_t>(header.rate_hz));
   append<uint32_t>(text, static_cast<uint32_t>(header.samples_per_frame));
   append<uint32_t>(text, static_cast<uint32_t>(header.quantizers));
@@ -85,8 +85,43 @@ TokenWriter::TokenWriter(const std::string& path, const TokenHeader& header) : h
   std::string name = header.model_name.substr(0, kNameBytes - 1);
   name.resize(kNameBytes, '\0');
   text += name;
-  require(text.size() == kHeaderBytes, "[write {}] a header of {} bytes", path, text.size());
-  put(std::as_bytes(std::span(text)));
+  require(text.size() == kHeaderBytes, "[{}] a header of {} bytes", where, text.size());
+  return text;
+}
+
+TokenHeader token_header_of(std::span<const std::byte> bytes, std::string_view magic,
+                            const std::string& where) {
+  require(bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0,
+          "[{}] not a token {}: it does not begin with {}", where, magic == kMagic ? "file" : "stream",
+          magic);
+  require(bytes.size() >= kHeaderBytes, "[{}] truncated: its header has {} bytes, {} are there", where,
+          kHeaderBytes, bytes.size());
+  const auto version = number<uint32_t>(bytes, 8);
+  require(version == kVersion, "[{}] token file version {}, this melete reads version {}; try {}", where,
+          version, kVersion, version > kVersion ? "updating melete" : "encoding it again");
+  require(number<uint32_t>(bytes, 12) == kHeaderBytes,
+          "[{}] absurd header: its size should be {}, it says {}; the file is damaged", where, kHeaderBytes,
+          number<uint32_t>(bytes, 12));
+  TokenHeader header;
+  header.model = to_hex(bytes.subspan(16, 16));
+  header.rate_hz = number<uint32_t>(bytes, 32);
+  header.samples_per_frame = number<uint32_t>(bytes, 36);
+  header.quantizers = number<uint32_t>(bytes, 40);
+  header.groups = number<uint32_t>(bytes, 44);
+  header.codebook_size = number<uint32_t>(bytes, 48);
+  header.source_rate_hz = number<uint32_t>(bytes, 56);
+  const std::string name(reinterpret_cast<const char*>(bytes.data()) + 64, kNameBytes);
+  header.model_name = printable(name.substr(0, name.find('\0')));
+  check(header, where);
+  require(number<uint32_t>(bytes, 52) == static_cast<uint32_t>(header.bits_per_code()),
+          "[{}] absurd header: {} codes need {} bits each, it says {}; the file is damaged", where,
+          header.codebook_size, header.bits_per_code(), number<uint32_t>(bytes, 52));
+  return header;
+}
+
+TokenWriter::TokenWriter(const std::string& path, const TokenHeader& header) : header_(header), file_(path) {
+  const std::string bytes = token_header_bytes(header, kMagic, "write " + path);
+  put(std::as_bytes(std::span(bytes)));
 }
 
 void TokenWriter::put(std::span<const std::byte> bytes) {
@@ -143,25 +178,7 @@ void TokenFile::parse(std::span<const std::byte> file) {
   require(file.size() >= kHeaderBytes + kFooterBytes,
           "[{}] truncated: a token file has at least {} bytes, this one {}", where_,
           kHeaderBytes + kFooterBytes, file.size());
-  const auto version = number<uint32_t>(file, 8);
-  require(version == kVersion, "[{}] token file version {}, this melete reads version {}; try {}", where_,
-          version, kVersion, version > kVersion ? "updating melete" : "encoding it again");
-  require(number<uint32_t>(file, 12) == kHeaderBytes,
-          "[{}] absurd header: its size should be {}, it says {}; the file is damaged", where_, kHeaderBytes,
-          number<uint32_t>(file, 12));
-  header_.model = to_hex(file.subspan(16, 16));
-  header_.rate_hz = number<uint32_t>(file, 32);
-  header_.samples_per_frame = number<uint32_t>(file, 36);
-  header_.quantizers = number<uint32_t>(file, 40);
-  header_.groups = number<uint32_t>(file, 44);
-  header_.codebook_size = number<uint32_t>(file, 48);
-  header_.source_rate_hz = number<uint32_t>(file, 56);
-  const std::string name(reinterpret_cast<const char*>(file.data()) + 64, kNameBytes);
-  header_.model_name = printable(name.substr(0, name.find('\0')));
-  check(header_, where_);
-  require(number<uint32_t>(file, 52) == static_cast<uint32_t>(header_.bits_per_code()),
-          "[{}] absurd header: {} codes need {} bits each, it says {}; the file is damaged", where_,
-          header_.codebook_size, header_.bits_per_code(), number<uint32_t>(file, 52));
+  header_ = token_header_of(file, kMagic, where_);
 
   const std::span<const std::byte> footer = file.last(kFooterBytes);
   const auto frames = number<uint64_t>(footer, 0), samples = number<uint64_t>(footer, 8);

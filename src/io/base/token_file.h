@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/base/atomic_file.h"
@@ -27,6 +28,12 @@ struct TokenHeader {
 
   int bits_per_code() const;
 };
+
+// The 128 bytes in front of a file's or a stream's codes, which differ in the magic word.
+constexpr size_t kTokenHeaderBytes = 128;
+std::string token_header_bytes(const TokenHeader& header, std::string_view magic, const std::string& where);
+TokenHeader token_header_of(std::span<const std::byte> bytes, std::string_view magic,
+                            const std::string& where);
 
 class TokenWriter {
  public:

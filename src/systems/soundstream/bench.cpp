@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
 
@@ -12,6 +13,7 @@
 #include "data/recordings.h"
 #include "io/base/audio_file.h"
 #include "measure/noise_batches.h"
+#include "systems/soundstream/codec.h"
 #include "systems/soundstream/system.h"
 #include "systems/soundstream/task.h"
 #include "train/trainer.h"
@@ -118,6 +120,37 @@ void bench_parts(Bench& bench, SoundStreamGan& gan, const SoundStreamBenchConfig
   bench.measure("soundstream.optimiser", [&] { optimiser.step(0.0); });
 }
 
+// A frame at a time with what the layers remember, as `melete codec --stream` works.
+void bench_live(Bench& bench, SoundStream& codec, const at::Tensor& recording, const at::Tensor& codes) {
+  const SoundStreamCodec live(codec);
+  const Codec::LiveDelay delay = live.live_delay();
+  const auto encoder = live.live_sound_to_codes();
+  const auto decoder = live.live_codes_to_sound();
+  const auto samples = static_cast<size_t>(live.samples_per_frame()),
+             all = static_cast<size_t>(recording.numel());
+  const float* sound = recording.data_ptr<float>();
+  const at::Tensor frames =
+      codes.squeeze(1).transpose(0, 1).contiguous();  // [frames, groups, codes of a group]
+  const auto begin = std::min(all, static_cast<size_t>(delay.first_samples));
+  encoder->push({sound, begin});
+  decoder->push(
+      frames.narrow(0, 0, std::min<int64_t>(frames.size(0), delay.first_samples / live.samples_per_frame())));
+  size_t at = 0;
+  const double frame_ms = 1000.0 / live.frames_per_second();
+  BenchRow& in = bench.measure("soundstream.live_encode_frame", [&] {
+    at = at + 2 * samples <= all ? at + samples : 0;
+    encoder->push({sound + at, std::min(samples, all - at)});
+  });
+  in.note = fmt::format("{:.3g} ms of {:g} ms; delay {:g} ms", 1000 * in.seconds, frame_ms,
+                        1000.0 * static_cast<double>(delay.samples) / static_cast<double>(live.rate_hz()));
+  int64_t frame = 0;
+  BenchRow& out = bench.measure("soundstream.live_decode_frame", [&] {
+    frame = (frame + 1) % frames.size(0);
+    decoder->push(frames.narrow(0, frame, 1));
+  });
+  out.note = fmt::format("{:.3g} ms of {:g} ms", 1000 * out.seconds, frame_ms);
+}
+
 void describe_all(Schema& s, SoundStreamBenchConfig& c) {
   describe(s, c.task);
   s.option("batch_size", c.batch_size, "segments of a batch").at_least(1);
@@ -183,6 +216,7 @@ void bench_soundstream(Bench& bench, SoundStreamBenchConfig config, const std::s
   };
   real_time("soundstream.encode", under_precision([&] { codec->tokenize(recording); }));
   real_time("soundstream.decode", under_precision([&] { codec->decode_codes(codes); }));
+  if (codec->config().input_channels == 1) bench_live(bench, codec, recording, codes);
 }
 
 class SoundStreamBenchmark final : public Benchmark {

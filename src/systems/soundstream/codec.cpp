@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "nn/frozen.h"
 #include "systems/soundstream/identity.h"
+#include "systems/soundstream/live.h"
 #include "systems/soundstream/pieces.h"
 
 namespace melete {
@@ -60,6 +61,20 @@ std::unique_ptr<CodesToSound> SoundStreamCodec::codes_to_sound(double piece_seco
 
 bool SoundStreamCodec::bounded() const {
   return piece_layout(model_->config(), 1).piece_frames > 0;
+}
+
+std::unique_ptr<SoundToCodes> SoundStreamCodec::live_sound_to_codes() const {
+  return std::make_unique<LiveEncoder>(model_);
+}
+
+std::unique_ptr<CodesToSound> SoundStreamCodec::live_codes_to_sound() const {
+  return std::make_unique<LiveDecoder>(model_);
+}
+
+Codec::LiveDelay SoundStreamCodec::live_delay() const {
+  const int64_t ahead = model_->config().look_ahead();
+  const int64_t least = piece_layout(model_->config(), 0).least_frames;
+  return {samples_per_frame() + ahead, least * samples_per_frame() + ahead};
 }
 
 bool SoundStreamCodec::answers_to(const std::string& written) const {

@@ -26,6 +26,9 @@ class SoundStreamCodec final : public Codec {
   std::unique_ptr<SoundToCodes> sound_to_codes(double piece_seconds) const override;
   std::unique_ptr<CodesToSound> codes_to_sound(double piece_seconds) const override;
   bool bounded() const override;
+  std::unique_ptr<SoundToCodes> live_sound_to_codes() const override;
+  std::unique_ptr<CodesToSound> live_codes_to_sound() const override;
+  LiveDelay live_delay() const override;
   bool answers_to(const std::string& written) const override;
 
   const SoundStream& model() const { return model_; }

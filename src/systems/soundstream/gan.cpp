@@ -13,6 +13,9 @@ void describe(Schema& s, SoundStreamLossConfig& c) {
   s.option("mel_weight", c.mel_weight, "of the multi-scale mel loss").at_least(0);
   s.option("adversarial_weight", c.adversarial_weight, "of convincing the discriminators").at_least(0);
   s.option("feature_weight", c.feature_weight, "of matching the discriminators' features").at_least(0);
+  s.option("reconstruction", c.reconstruction,
+           "squared error of the wave, or the error in dB beside the wave's own power")
+      .one_of({"squared", "relative"});
   s.section("mel", c.mel, "multi-scale mel loss");
 }
 
@@ -133,7 +136,7 @@ at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, co
 
 SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
     const at::Tensor& given, Draws* draws, const std::optional<at::Tensor>& target,
-    std::optional<bool> denoise, Contest* contest) {
+    std::optional<bool> denoise, Contest* contest, bool judged) {
   const at::Tensor wave = codec->prepare(given);
   const at::Tensor wanted = target ? codec->prepare(*target) : wave;
   // audiolm-pytorch compares spectra and features with its noisy input even when it learns to denoise.
@@ -143,14 +146,19 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
   result.output = codec->forward(wave, draws, true, denoise);
   const at::Tensor fake = result.output.wave.to(at::kFloat);
   const auto& weights = config_.loss;
-  const at::Tensor reconstruction = at::mse_loss(fake, wanted);
+  const at::Tensor reconstruction = weights.reconstruction == "relative"
+                                        ? relative_error_db(wanted.flatten(0, 1), fake.flatten(0, 1))
+                                        : at::mse_loss(fake, wanted);
   const at::Tensor mel = weights.mel_weight > 0 ? mel_loss_(real.flatten(0, 1), fake.flatten(0, 1))
                                                 : at::zeros({}, fake.options());
   const at::Tensor commitment = result.output.quantized.losses.sum();
 
   Opposition opposition;
   at::Tensor against;
-  if (contest != nullptr && at::GradMode::is_enabled()) {
+  if (!judged) {
+    opposition = {at::zeros({}, fake.options()), at::zeros({}, fake.options())};
+    against = at::zeros({}, fake.options());
+  } else if (contest != nullptr && at::GradMode::is_enabled()) {
     against = hold(*contest, real, fake, opposition);
   } else {
     // In the generator's phase nothing here but `fake` requires gradients, so judging the real wave records

@@ -22,6 +22,9 @@ struct SoundStreamLossConfig {
   double mel_weight = 1e-5;
   double adversarial_weight = 1;
   double feature_weight = 100;
+  // "squared": mean squared error of the wave. "relative": in dB beside the wave's own power, so that quiet
+  // passages count as much as loud ones.
+  std::string reconstruction = "squared";
   MelLossConfig mel;
 };
 void describe(Schema& schema, SoundStreamLossConfig& config);
@@ -81,10 +84,12 @@ struct SoundStreamGanImpl : torch::nn::Module {
     SoundStreamImpl::Output output;
   };
   // wave [batch, samples]; target: what should come out (denoising), else the wave itself. With `contest`,
-  // the discriminators' view of both waves is kept there for their own phase.
+  // the discriminators' view of both waves is kept there for their own phase. judged: false leaves the
+  // discriminators out altogether.
   GeneratorLosses generator_losses(const at::Tensor& wave, Draws* draws,
                                    const std::optional<at::Tensor>& target = {},
-                                   std::optional<bool> denoise = {}, Contest* contest = nullptr);
+                                   std::optional<bool> denoise = {}, Contest* contest = nullptr,
+                                   bool judged = true);
   // A contest on a new batch. The generator runs without gradient; `update` lets its codebooks follow here,
   // too (audiolm-pytorch).
   Contest new_contest(const at::Tensor& wave, Draws* draws, bool update);

@@ -24,7 +24,9 @@ const YoungerSettings kYounger = {"quantizer.codebooks",
                                   "quantizer.factorised_entropy",
                                   "quantizer.scale",
                                   "quantizer.lfq_activation",
-                                  "code_order"};
+                                  "code_order",
+                                  "front",
+                                  "front_hop"};
 
 SoundStreamConfig telling_settings(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
@@ -57,12 +59,13 @@ std::string soundstream_identity(const SoundStreamImpl& model) {
 std::string latents_identity(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
   config.code_order = SoundStreamConfig{}.code_order;
-  return identity_of_model("soundstream latents", config, tensors_of(model), {"code_order"});
+  return identity_of_model("soundstream latents", config, tensors_of(model),
+                           {"code_order", "front", "front_hop"});
 }
 
 std::vector<std::string> former_file_identities(const SoundStreamImpl& model) {
   // Of programs before the younger settings, and of those that wrote all of them.
-  return {former_identity(model, kYounger), former_identity(model, {"code_order"})};
+  return {former_identity(model, kYounger), former_identity(model, {"code_order", "front", "front_hop"})};
 }
 
 }  // namespace melete

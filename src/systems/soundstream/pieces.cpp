@@ -1,7 +1,6 @@
 #include "systems/soundstream/pieces.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/error.h"
 
@@ -15,7 +14,8 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 // Samples before a frame that its vector depends on.
 int64_t encoder_reach(const SoundStreamConfig& config) {
-  int64_t rate = 1, reach = 6;  // the first convolution has seven taps
+  int64_t rate = config.front == "lapped" ? config.front_hop : 1;
+  int64_t reach = 6 * rate;  // the first convolution has seven taps
   const auto& dilations = config.encoder_dilations;
   for (const int64_t stride : config.strides) {
     for (size_t i = 0; i < 3; ++i) reach += 6 * dilations[i % dilations.size()] * rate;
@@ -26,7 +26,8 @@ int64_t encoder_reach(const SoundStreamConfig& config) {
 }
 
 int64_t decoder_reach(const SoundStreamConfig& config) {
-  int64_t rate = 1, reach = 6;  // from the end, where the last convolution has seven taps
+  int64_t rate = config.front == "lapped" ? config.front_hop : 1;
+  int64_t reach = 7 * rate;  // from the end, where the last convolution has seven taps and frames may overlap
   const auto& dilations = config.decoder_dilations;
   for (const int64_t stride : config.strides) {
     for (size_t i = 0; i < 3; ++i) reach += 6 * dilations[i % dilations.size()] * rate;
@@ -44,8 +45,7 @@ at::Tensor no_codes(const SoundStreamConfig& config) {
 }  // namespace
 
 PieceLayout piece_layout(const SoundStreamConfig& config, double seconds) {
-  const int64_t frame =
-      std::accumulate(config.strides.begin(), config.strides.end(), int64_t{1}, std::multiplies<>());
+  const int64_t frame = config.samples_per_frame();
   const int64_t window = config.attention ? config.attention_window : 1;
   const int64_t seen = config.attention ? config.attention_window * config.attention_depth : 0;
   const int64_t encode_reach = encoder_reach(config) / frame + 1,
@@ -74,8 +74,9 @@ at::Tensor PieceEncoder::push(std::span<const float> samples) {
   held_.insert(held_.end(), samples.begin(), samples.end());
   any_ = any_ || !samples.empty();
   std::vector<at::Tensor> made;
-  while (layout_.piece_frames > 0 &&
-         held_begin_ + static_cast<int64_t>(held_.size()) / frame_samples_ >= done_ + layout_.piece_frames)
+  const int64_t ahead = model_->config().look_ahead();
+  while (layout_.piece_frames > 0 && held_begin_ * frame_samples_ + static_cast<int64_t>(held_.size()) >=
+                                         (done_ + layout_.piece_frames) * frame_samples_ + ahead)
     made.push_back(run(layout_.piece_frames));
   return made.empty() ? no_codes(model_->config()) : at::cat(made);
 }
@@ -91,8 +92,12 @@ at::Tensor PieceEncoder::finish() {
 at::Tensor PieceEncoder::run(int64_t frames) {
   const at::NoGradGuard no_grad;
   const int64_t from_here = done_ - held_begin_, all = from_here + frames;
-  const at::Tensor wave = at::from_blob(held_.data(), {1, 1, all * frame_samples_}, at::kFloat);
-  const at::Tensor vectors = model_->encode(wave).narrow(1, from_here, frames);
+  // At the end of the sound silence follows.
+  const int64_t look_ahead = model_->config().look_ahead();
+  const int64_t ahead =
+      all * frame_samples_ + look_ahead <= static_cast<int64_t>(held_.size()) ? look_ahead : 0;
+  const at::Tensor wave = at::from_blob(held_.data(), {1, 1, all * frame_samples_ + ahead}, at::kFloat);
+  const at::Tensor vectors = model_->encode(wave, {}, ahead).narrow(1, from_here, frames);
   const at::Tensor codes = model_->quantizer->forward(vectors.contiguous(), nullptr).codes;
   done_ += frames;
   const int64_t begin = std::max(held_begin_, done_ - layout_.encode_context);

@@ -18,8 +18,7 @@ class SoundStreamRecipe : public RecordingsRecipe {
 
   void settle() override {
     const SoundStreamConfig& codec = config_.model.codec;
-    int64_t frame = 1;
-    for (const int64_t stride : codec.strides) frame *= stride;
+    const int64_t frame = codec.samples_per_frame();
     data.rates_hz = {codec.sample_rate_hz};
     data.multiple_of = {frame};
     const int64_t segment = data.segment_length();

@@ -1,8 +1,10 @@
 #include "systems/soundstream/soundstream.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "io/base/resample.h"
@@ -10,6 +12,10 @@
 namespace melete {
 
 namespace {
+
+// Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their
+// size likewise. What the layers add to the shortcuts starts small.
+constexpr double kFrontLevel = 2, kLogSlope = 0.3, kBesideShortcut = 0.1;
 
 // x + elu(conv1x1(elu(dilated conv(x)))), the branch optionally gated by squeeze-excite
 struct ResidualUnit : torch::nn::Module {
@@ -22,9 +28,9 @@ struct ResidualUnit : torch::nn::Module {
       squeeze_excite = register_module("squeeze_excite", SqueezeExcite(channels, config.as_audiolm_pytorch));
   }
 
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor branch = pointwise(dilated(x, Activation::elu), Activation::elu);
-    if (!squeeze_excite.is_empty()) branch = squeeze_excite(branch);
+  at::Tensor forward(const at::Tensor& x, FrameHistory* history) {
+    at::Tensor branch = pointwise(dilated(x, Activation::elu, history), Activation::elu);
+    if (!squeeze_excite.is_empty()) branch = squeeze_excite(branch, history);
     return branch + x;
   }
 
@@ -79,6 +85,16 @@ void describe(Schema& s, SoundStreamConfig& c) {
        "of a frame's codes where there are several groups: stage by stage, so that the first are coarse, or "
        "group by group")
       .one_of({"stages", "groups"});
+  s.option("front", c.front, "convolutions over samples, or over frames of a lapped transform")
+      .one_of({"wave", "lapped"});
+  s.option("front_hop", c.front_hop, "lapped: samples of such a frame; an even number")
+      .at_least(2)
+      .unit("samples");
+}
+
+int64_t SoundStreamConfig::samples_per_frame() const {
+  return std::accumulate(strides.begin(), strides.end(), front == "lapped" ? front_hop : int64_t{1},
+                         std::multiplies<>());
 }
 
 CodecBlockImpl::CodecBlockImpl(const SoundStreamConfig& config, Direction direction, int64_t in, int64_t out,
@@ -97,12 +113,12 @@ CodecBlockImpl::CodecBlockImpl(const SoundStreamConfig& config, Direction direct
   if (config.gate_loop) gate_loop = register_module("gate_loop", GateLoop(out));
 }
 
-at::Tensor CodecBlockImpl::forward(at::Tensor x) {
-  if (!up.is_empty()) x = up(x);
-  for (const auto& unit : *units) x = unit->as<ResidualUnit>()->forward(x);
-  if (!down.is_empty()) x = down(x);
+at::Tensor CodecBlockImpl::forward(at::Tensor x, FrameHistory* history) {
+  if (!up.is_empty()) x = up(x, history);
+  for (const auto& unit : *units) x = unit->as<ResidualUnit>()->forward(x, history);
+  if (!down.is_empty()) x = down(x, Activation::none, history);
   if (gate_loop.is_empty()) return x;
-  const at::Tensor looped = gate_loop(x.transpose(1, 2)).transpose(1, 2);
+  const at::Tensor looped = gate_loop(x.transpose(1, 2), history).transpose(1, 2);
   return looped + (doubled_residual_ ? 2 * x : x);
 }
 
@@ -113,8 +129,12 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
   std::vector<int64_t> widths{config.channels};
   for (const int64_t multiple : config.channel_multiples) widths.push_back(config.channels * multiple);
 
-  encoder_input = register_module("encoder_input",
-                                  CausalConv1d(config.input_channels, config.channels, 7, config.pad_mode));
+  const bool lapped = config.front == "lapped";
+  if (lapped) front_.emplace(config.front_hop);
+  const int64_t sound_in = config.input_channels * (lapped ? 3 * config.front_hop : 1);
+  const int64_t sound_out = config.input_channels * (lapped ? config.front_hop : 1);
+  encoder_input =
+      register_module("encoder_input", CausalConv1d(sound_in, config.channels, 7, config.pad_mode));
   for (size_t i = 0; i < config.strides.size(); ++i)
     encoder_blocks->push_back(
         CodecBlock(config, CodecBlockImpl::Direction::down, widths[i], widths[i + 1], config.strides[i]));
@@ -134,8 +154,61 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
     decoder_blocks->push_back(
         CodecBlock(config, CodecBlockImpl::Direction::up, widths[i + 1], widths[i], config.strides[i]));
   register_module("decoder_blocks", decoder_blocks);
-  decoder_output = register_module("decoder_output",
-                                   CausalConv1d(config.channels, config.input_channels, 7, config.pad_mode));
+  decoder_output =
+      register_module("decoder_output", CausalConv1d(config.channels, sound_out, 7, config.pad_mode));
+  if (!lapped) return;
+  const int64_t around = config.samples_per_frame() * config.input_channels;
+  const auto shortcut = [&](const char* name, int64_t from, int64_t to) {
+    return register_module(name, torch::nn::Linear(torch::nn::LinearOptions(from, to).bias(false)));
+  };
+  encoder_shortcut = shortcut("encoder_shortcut", around, config.dim);
+  decoder_shortcut = shortcut("decoder_shortcut", config.dim, around);
+  const at::NoGradGuard no_grad;
+  // The lowest coefficients of every frame of the front, as many as there are channels for.
+  const int64_t fronts = around / sound_out;
+  at::Tensor lowest = at::zeros({config.dim, around});
+  for (int64_t i = 0; i < std::min(config.dim, around); ++i)
+    lowest[i][i % fronts * sound_out + i / fronts] = 1;
+  encoder_shortcut->weight.copy_(lowest);
+  decoder_shortcut->weight.copy_(lowest.t());
+  encoder_output->weight.mul_(kBesideShortcut);
+  decoder_output->weight.mul_(kBesideShortcut);
+}
+
+std::pair<at::Tensor, at::Tensor> SoundStreamImpl::front_frames(const at::Tensor& wave, int64_t ahead) const {
+  const int64_t batch = wave.size(0), channels = wave.size(1);
+  const int64_t silence[] = {0, config_.front_hop - ahead};
+  const at::Tensor rows = wave.flatten(0, 1);
+  const auto frames = front_->analyse(silence[1] > 0 ? at::constant_pad_nd(rows, silence) : rows);
+  const at::Tensor size = at::sqrt(frames.cosines.square() + frames.sines.square() + 1e-8);
+  // [batch * channels, frames, n] -> [batch, frames, channels * n]
+  const auto side_by_side = [&](const at::Tensor& x) {
+    return channels == 1 ? x : x.view({batch, channels, x.size(1), x.size(2)}).transpose(1, 2).flatten(2);
+  };
+  const at::Tensor companded = kFrontLevel * compress(frames.cosines);
+  const at::Tensor seen =
+      at::cat({companded, kFrontLevel * compress(frames.sines), kLogSlope * at::log(size) + 1}, 2);
+  return {side_by_side(companded), side_by_side(seen).transpose(1, 2)};
+}
+
+at::Tensor SoundStreamImpl::front_wave(const at::Tensor& coefficients, FrameHistory* history) const {
+  const int64_t batch = coefficients.size(0), channels = config_.input_channels;
+  const at::Tensor rows = coefficients.view({batch, coefficients.size(1), channels, config_.front_hop})
+                              .transpose(1, 2)
+                              .flatten(0, 1);
+  at::Tensor* last_half = history != nullptr ? &history->of(*this) : nullptr;
+  return front_->synthesise(expand(rows / kFrontLevel), last_half).view({batch, channels, -1});
+}
+
+at::Tensor SoundStreamImpl::attend(LocalTransformer& attention, const at::Tensor& x,
+                                   FrameHistory* history) const {
+  if (history == nullptr) return attention(x);
+  at::Tensor& before = history->of(*attention.get());  // [batch, frames from a border of windows on, dim]
+  const at::Tensor all = before.defined() ? at::cat({before, x}, 1) : x;
+  const int64_t window = config_.attention_window, seen = window * config_.attention_depth;
+  const int64_t dropped = std::max<int64_t>(0, all.size(1) / window * window - seen);
+  before = all.narrow(1, dropped, all.size(1) - dropped).clone();
+  return attention(all).narrow(1, all.size(1) - x.size(1), x.size(1));
 }
 
 SoundStreamImpl::Output SoundStreamImpl::forward(const at::Tensor& wave, Draws* draws, bool update,
@@ -174,21 +247,31 @@ at::Tensor SoundStreamImpl::denoise_condition(bool denoise, const at::Tensor& li
   return at::tensor({denoise ? 1.f : 0.f, denoise ? 0.f : 1.f}).to(like.device());
 }
 
-at::Tensor SoundStreamImpl::encode(const at::Tensor& wave, std::optional<bool> denoise) {
-  at::Tensor x = encoder_input(wave);
-  for (const auto& block : *encoder_blocks) x = block->as<CodecBlockImpl>()->forward(x);
-  x = encoder_output(x).transpose(1, 2);  // [batch, frames, dim], a view
-  if (!encoder_attention.is_empty()) x = encoder_attention(x);
+at::Tensor SoundStreamImpl::encode(const at::Tensor& wave, std::optional<bool> denoise, int64_t ahead,
+                                   FrameHistory* history) {
+  require(ahead == 0 || ahead == config_.look_ahead(), "[soundstream] expected 0 or {} samples ahead, got {}",
+          config_.look_ahead(), ahead);
+  at::Tensor companded, x = wave;
+  if (front_) std::tie(companded, x) = front_frames(wave, ahead);
+  x = encoder_input(x, Activation::none, history);
+  for (const auto& block : *encoder_blocks) x = block->as<CodecBlockImpl>()->forward(x, history);
+  x = encoder_output(x, Activation::none, history).transpose(1, 2);  // [batch, frames, dim], a view
+  if (front_) x = x + encoder_shortcut(companded.reshape({x.size(0), x.size(1), -1}));
+  if (!encoder_attention.is_empty()) x = attend(encoder_attention, x, history);
   if (denoise) x = encoder_film(x, denoise_condition(*denoise, x));
   return x;
 }
 
-at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise) {
+at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise, FrameHistory* history) {
   if (denoise) x = decoder_film(x, denoise_condition(*denoise, x));
-  if (!decoder_attention.is_empty()) x = decoder_attention(x);
-  x = decoder_input(x.transpose(1, 2));
-  for (const auto& block : *decoder_blocks) x = block->as<CodecBlockImpl>()->forward(x);
-  return decoder_output(x);
+  if (!decoder_attention.is_empty()) x = attend(decoder_attention, x, history);
+  const at::Tensor vectors = x;
+  x = decoder_input(x.transpose(1, 2), Activation::none, history);
+  for (const auto& block : *decoder_blocks) x = block->as<CodecBlockImpl>()->forward(x, history);
+  x = decoder_output(x, Activation::none, history);
+  if (!front_) return x;
+  const at::Tensor coefficients = x.transpose(1, 2);  // [batch, frames of the front, channels * hop]
+  return front_wave(coefficients + decoder_shortcut(vectors).reshape(coefficients.sizes()), history);
 }
 
 at::Tensor SoundStreamImpl::tokenize(const at::Tensor& wave, int64_t rate_hz) {
@@ -200,7 +283,7 @@ at::Tensor SoundStreamImpl::tokenize(const at::Tensor& wave, int64_t rate_hz) {
   return codes;
 }
 
-at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes) {
+at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes, FrameHistory* history) {
   const int64_t groups = config_.quantizer.groups;
   at::Tensor grouped = codes;
   if (codes.dim() == 3) {
@@ -209,11 +292,11 @@ at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes) {
     grouped =
         codes.view({codes.size(0), codes.size(1), groups, codes.size(2) / groups}).permute({2, 0, 1, 3});
   }
-  return decode(quantizer->decode(grouped.to(at::kLong)));
+  return decode(quantizer->decode(grouped.to(at::kLong)), {}, history);
 }
 
 int64_t SoundStreamImpl::samples_per_frame() const {
-  return std::accumulate(config_.strides.begin(), config_.strides.end(), int64_t{1}, std::multiplies<>());
+  return config_.samples_per_frame();
 }
 
 double SoundStreamImpl::frames_per_second() const {

@@ -4,15 +4,18 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/schema.h"
 #include "nn/conv.h"
 #include "nn/gating.h"
+#include "nn/lapped.h"
 #include "nn/local_transformer.h"
 #include "nn/quantizer.h"
 
@@ -44,6 +47,16 @@ struct SoundStreamConfig {
   // the second: the first codes are the coarse ones. "groups": group after group, as audiolm-pytorch has
   // them, and as codecs had them that are older than this setting.
   std::string code_order = "groups";
+  // How sound enters and leaves. "wave": convolutions over single samples, as in the paper. "lapped": frames
+  // of front_hop coefficients of a lapped transform, so that all convolutions run at a low rate with many
+  // channels (which a processor does best), nothing is upsampled to single samples (no images at multiples
+  // of a frame rate), and a linear way around all layers, which starts as the lowest coefficients, makes the
+  // untrained codec a plain transform codec already. The encoder then looks front_hop samples ahead.
+  std::string front = "wave";
+  int64_t front_hop = 160;
+
+  int64_t samples_per_frame() const;
+  int64_t look_ahead() const { return front == "lapped" ? front_hop : 0; }  // samples
 };
 void describe(Schema& schema, SoundStreamConfig& config);
 
@@ -52,7 +65,7 @@ struct CodecBlockImpl : torch::nn::Module {
   enum class Direction { down, up };
   CodecBlockImpl(const SoundStreamConfig& config, Direction direction, int64_t in, int64_t out,
                  int64_t stride);
-  at::Tensor forward(at::Tensor x);
+  at::Tensor forward(at::Tensor x, FrameHistory* history = nullptr);
 
   torch::nn::ModuleList units;
   CausalConv1d down{nullptr};
@@ -81,14 +94,19 @@ struct SoundStreamImpl : torch::nn::Module {
   // rate, cut to whole frames (from the left: the end is kept).
   at::Tensor prepare(const at::Tensor& wave, int64_t rate_hz = 0, bool cut_from_left = false) const;
 
-  at::Tensor encode(const at::Tensor& wave, std::optional<bool> denoise = {});  // -> [batch, frames, dim]
-  at::Tensor decode(at::Tensor vectors, std::optional<bool> denoise = {});  // [batch, frames, dim] -> wave
+  // -> [batch, frames, dim]. The last `ahead` samples of wave are only looked at, by a codec that looks ahead
+  // (as many as it does, or none: then silence follows).
+  // history: of the chunks before this one, see nn/conv.h.
+  at::Tensor encode(const at::Tensor& wave, std::optional<bool> denoise = {}, int64_t ahead = 0,
+                    FrameHistory* history = nullptr);
+  // [batch, frames, dim] -> wave
+  at::Tensor decode(at::Tensor vectors, std::optional<bool> denoise = {}, FrameHistory* history = nullptr);
 
   // Without gradient, in eval mode: wave as in prepare() -> codes [groups, batch, frames, quantizers].
   at::Tensor tokenize(const at::Tensor& wave, int64_t rate_hz = 0);
   // codes [groups, batch, frames, quantizers] or [batch, frames, groups * quantizers]; later quantizers may
   // be missing.
-  at::Tensor decode_codes(const at::Tensor& codes);
+  at::Tensor decode_codes(const at::Tensor& codes, FrameHistory* history = nullptr);
 
   int64_t samples_per_frame() const;
   double frames_per_second() const;
@@ -101,11 +119,20 @@ struct SoundStreamImpl : torch::nn::Module {
   LocalTransformer encoder_attention{nullptr}, decoder_attention{nullptr};
   Film encoder_film{nullptr}, decoder_film{nullptr};
   Quantizer quantizer{nullptr};
+  // Of a lapped front only: past all layers, from companded coefficients to vectors and back.
+  torch::nn::Linear encoder_shortcut{nullptr}, decoder_shortcut{nullptr};
 
  private:
+  // wave [batch, channels, samples] -> companded coefficients [batch, frames of the front, channels * hop]
+  // and what the convolutions see, [batch, three times as many, frames of the front]
+  std::pair<at::Tensor, at::Tensor> front_frames(const at::Tensor& wave, int64_t ahead) const;
+  at::Tensor front_wave(const at::Tensor& coefficients, FrameHistory* history) const;  // back to a wave
+  // Attention over a chunk and as much before it as it sees, from a border of its windows on.
+  at::Tensor attend(LocalTransformer& attention, const at::Tensor& x, FrameHistory* history) const;
   at::Tensor denoise_condition(bool denoise, const at::Tensor& like) const;
 
   SoundStreamConfig config_;
+  std::optional<LappedTransform> front_;
 };
 TORCH_MODULE(SoundStream);
 

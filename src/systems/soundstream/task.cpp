@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
+#include <limits>
 #include <set>
 #include <utility>
 
 #include "data/batch.h"
+#include "losses/intelligibility.h"
 #include "losses/quality.h"
 #include "run/sample_writer.h"
 
@@ -46,6 +48,10 @@ void describe(Schema& s, SoundStreamTaskConfig& c) {
   s.option("gradient_penalty_every", c.gradient_penalty_every, "0: never").at_least(0).unit("steps");
   s.option("own_discriminator_batches", c.own_discriminator_batches,
            "discriminators train on batches of their own, as in audiolm-pytorch");
+  s.option("discriminators_from", c.discriminators_from,
+           "step from which on discriminators train and judge; never when both of their weights are 0")
+      .at_least(0)
+      .unit("steps");
 }
 
 SoundStreamTask::SoundStreamTask(const SoundStreamTaskConfig& config, nlohmann::ordered_json whole_config)
@@ -62,6 +68,9 @@ std::vector<Phase> SoundStreamTask::phases() {
   Phase discriminator = make_phase("discriminator", config_.discriminator);
   discriminator.groups = {{"scales", parameters_of(*discriminators.scales, "discriminators.scales.")},
                           {"stft", parameters_of(*discriminators.stft, "discriminators.stft.")}};
+  discriminator.first_step = judged(std::numeric_limits<int64_t>::max())
+                                 ? config_.discriminators_from
+                                 : std::numeric_limits<int64_t>::max();
   discriminator.new_batches = config_.own_discriminator_batches;
   discriminator.loss = [this](const Batch& batch, const StepContext& context) {
     return discriminator_losses(batch, context);
@@ -71,15 +80,21 @@ std::vector<Phase> SoundStreamTask::phases() {
   return {generator, discriminator};
 }
 
+bool SoundStreamTask::judged(int64_t step) const {
+  const SoundStreamLossConfig& loss = config_.model.loss;
+  return step >= config_.discriminators_from && (loss.adversarial_weight > 0 || loss.feature_weight > 0);
+}
+
 Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& context) {
   Contest* contest = nullptr;
-  if (!config_.own_discriminator_batches) {
+  if (!config_.own_discriminator_batches && judged(context.step)) {
     // Only the newest contest keeps its judgements, so that accumulation does not hold many graphs at once.
     for (Contest& older : contests_) older.forget_judgements();
     contests_.resize(static_cast<size_t>(context.micro_batch));
     contest = &contests_.emplace_back();
   }
-  const auto result = gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest);
+  const auto result =
+      gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest, judged(context.step));
   Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
@@ -102,14 +117,24 @@ Losses SoundStreamTask::discriminator_losses(const Batch& batch, const StepConte
 }
 
 Losses SoundStreamTask::validate(const Batch& batch, const StepContext& context) {
-  const auto result = gan_->generator_losses(batch["wave"], context.draws);
+  const auto result =
+      gan_->generator_losses(batch["wave"], context.draws, {}, {}, nullptr, judged(context.step));
   const at::Tensor real = gan_->codec->prepare(batch["wave"]).flatten(0, 1);
   const at::Tensor fake = result.output.wave.to(at::kFloat).flatten(0, 1);
   Losses losses{result.total, {{"loss", result.total}}};
   for (const auto& [name, value] : result.named)
     if (name != "commitment") losses.named.emplace_back(name, value);
-  losses.named.emplace_back("mel_distance", mel_distance(real, fake, gan_->codec->config().sample_rate_hz));
+  const int64_t rate_hz = gan_->codec->config().sample_rate_hz;
+  losses.named.emplace_back("mel_distance", mel_distance(real, fake, rate_hz));
+  losses.named.emplace_back("fine_mel_distance", fine_mel_distance(real, fake, rate_hz));
   losses.named.emplace_back("si_sdr", si_sdr(real, fake));
+  // Segments are chained: one alone may have too little in it that is not silence.
+  if (const auto understood = intelligibility(real.flatten(), fake.flatten(), rate_hz)) {
+    losses.named.emplace_back("stoi", at::scalar_tensor(understood->stoi));
+    losses.named.emplace_back("extended_stoi", at::scalar_tensor(understood->extended));
+  }
+  if (const auto tones = steady_tones(real.reshape({1, -1}), fake.reshape({1, -1}), rate_hz))
+    losses.named.emplace_back("steady_tones", at::scalar_tensor(*tones));
   add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
   return losses;
 }

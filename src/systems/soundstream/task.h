@@ -20,6 +20,8 @@ struct SoundStreamTaskConfig {
   // the generator's phase has just made and judged, which saves a pass of the codec and two of the
   // discriminators.
   bool own_discriminator_batches = false;
+  // Until this step the spectra and the wave alone teach the codec; a step then costs about half.
+  int64_t discriminators_from = 0;
 
   SoundStreamTaskConfig();
 };
@@ -40,6 +42,7 @@ class SoundStreamTask : public Task {
   SoundStreamGan& gan() { return gan_; }
 
  private:
+  bool judged(int64_t step) const;  // whether the discriminators have a say
   Losses generator_losses(const Batch& batch, const StepContext& context);
   Losses discriminator_losses(const Batch& batch, const StepContext& context);
 
