@@ -1,5 +1,5 @@
 // A lapped transform (MDCT, Princen and Bradley 1986, with its sine counterpart): a wave as frames of `hop`
-// coefficients, each over a window of two hops, and back without a seam and without a line at the frame rate.
+// coefficients, each over a window of two hops, and back without a seam.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -49,9 +49,9 @@ struct SoundStreamConfig {
   std::string code_order = "groups";
   // How sound enters and leaves. "wave": convolutions over single samples, as in the paper. "lapped": frames
   // of front_hop coefficients of a lapped transform, so that all convolutions run at a low rate with many
-  // channels (which a processor does best), nothing is upsampled to single samples (no images at multiples
-  // of a frame rate), and a linear way around all layers, which starts as the lowest coefficients, makes the
-  // untrained codec a plain transform codec already. The encoder then looks front_hop samples ahead.
+  // channels (which a processor does best), and a linear way around all layers, which starts as the lowest
+  // coefficients, makes the untrained codec a plain transform codec already. The encoder then looks front_hop
+  // samples ahead.
   std::string front = "wave";
   int64_t front_hop = 160;
 
