@@ -25,20 +25,20 @@ namespace fs = std::filesystem;
 void describe(Schema& s, ReadingOptions& o) {
   s.option("beam", o.beams, "sequences that the search follows at once").at_least(1).at_most(256);
   s.option("batch", o.items_at_once, "items read at once").at_least(1).at_most(4096);
-  s.option("files-per-shard", o.items_per_shard, "items in one file: what is lost by a kill at most")
+  s.option("files_per_shard", o.items_per_shard, "items in one file: what is lost by a kill at most")
       .at_least(1);
-  s.option("longest-ratio", o.longest_ratio, "tokens of text for each semantic token, at most").at_least(0.1);
+  s.option("longest_ratio", o.longest_ratio, "tokens of text for each semantic token, at most").at_least(0.1);
   s.option("labelled", o.labelled, "read items that have a text, too, and say how well; else leave them out");
 }
 
 void describe(Schema& s, PairFilter& f) {
-  s.option("least-score", f.least_score,
+  s.option("least_score", f.least_score,
            "drop texts whose mean log probability of a token is below this; -inf: none")
       .at_most(0);
-  s.option("length-factor", f.length_factor,
+  s.option("length_factor", f.length_factor,
            "drop texts whose length for the speech is so many times the median or so many times below it")
       .at_least(1);
-  s.option("most-repeated", f.most_repeated,
+  s.option("most_repeated", f.most_repeated,
            "drop texts of which more than this share is one passage over and over")
       .at_least(0)
       .at_most(1);

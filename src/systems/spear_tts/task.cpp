@@ -53,10 +53,6 @@ void describe(Schema& s, TaskConfig& c) {
       "everything moves, as it must without a stage before");
   s.option("frozen_encoder_layers", c.frozen_encoder_layers, "text to speech: the lowest so many do not move")
       .at_least(0);
-  s.option("source_deletion", c.source_deletion,
-           "speech to text: share of the speech's tokens that each step of training does without")
-      .at_least(0)
-      .at_most(0.99);
   s.option("read_items", c.read_items,
            "items of a validation batch that are decoded to count errors; 0: none")
       .at_least(0);
@@ -92,14 +88,8 @@ std::vector<Phase> SpearTask::phases() {
 PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
   if (direction_ == kSpeechToSpeech)
     return pretraining_losses(model_, batch["semantic"], config_.deletion, config_.loss, pass);
-  at::Tensor speech = batch["semantic"];
-  const at::Tensor& text = batch["text"];
+  const at::Tensor &speech = batch["semantic"], &text = batch["text"];
   const bool reads = direction_ == kSpeechToText;
-  if (reads && pass.training && config_.source_deletion > 0) {
-    DeletionConfig some;
-    some.share = config_.source_deletion;
-    speech = damage(speech, *model_->speech, some, *pass.draws).source;
-  }
   return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss,
                      pass);
 }

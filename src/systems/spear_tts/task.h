@@ -18,9 +18,6 @@ struct TaskConfig {
   DeletionConfig deletion;            // pretraining only
   bool freeze = true;                 // what the stage before has learned; false: everything is trained
   int64_t frozen_encoder_layers = 0;  // text to speech: the lowest so many do not move
-  // Speech to text: share of the speech's tokens that a training step does without, so that little labelled
-  // speech is not learned by heart, and is heard as in the pretraining.
-  double source_deletion = 0;
   int64_t read_items = 4;             // of a validation batch, decoded to count reading errors; 0: none
 
   TaskConfig();
