@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/voicebox/align_recordings.h"
 
 namespace melete {
 
 int align_command(const std::vector<std::string>& args) {
   std::string data, from, out, known;
-  int64_t threads = 0;
+  MachineWords machine;
   Arguments arguments("data align", "finds when each phoneme of the recordings is said, from their texts");
   arguments.word("data", data, "folder of recordings or manifest, with texts");
   arguments.option("from", from, "run or checkpoint of aligner");
@@ -20,16 +20,15 @@ int align_command(const std::vector<std::string>& args) {
   arguments.option("known", known,
                    "timings that are right (of `data synth --timings`, TextGrids, CTM): prints how far off "
                    "ours are");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("data align recordings --from runs/aligner -o timings.jsonl");
   if (!arguments.parse(args)) return 0;
   if (from.empty())
     throw UsageError("expected --from RUN of aligner, got none; `melete train aligner` makes one");
   if (out.empty()) throw UsageError("expected -o FILE, got none; for example -o timings.jsonl");
-  set_threads(static_cast<int>(threads));
 
-  voicebox::SpeechAligner aligner(from);
+  voicebox::SpeechAligner aligner(from, machine.start());
   std::vector<SkippedFile> unreadable;
   const auto entries = load_entries(data, &unreadable);
   ProgressBar bar("aligning", static_cast<int64_t>(entries.size()), "files");

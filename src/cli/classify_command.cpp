@@ -4,9 +4,9 @@
 
 #include "cli/arguments.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/musiclm/embed.h"
 #include "systems/musiclm/load.h"
 #include "systems/musiclm/zero_shot.h"
@@ -16,21 +16,20 @@ namespace melete {
 int classify_command(const std::vector<std::string>& args) {
   std::string run;
   std::vector<std::string> files, labels, templates;
-  int64_t threads = 0;
+  MachineWords machine;
   Arguments arguments("classify", "names what is heard, by labels that nobody trained on");
   arguments.word("run", run, "run or checkpoint of mulan");
   arguments.rest("files", files, "recordings");
   arguments.option("labels", labels, "what to choose from: \"dog,rain,violin\"");
   arguments.option("templates", templates,
                    "sentences that labels are put into, {} being the label; default: those of the run");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.example("classify runs/mulan a.wav b.wav --labels \"plucked string,bell,organ\"");
   if (!arguments.parse(args)) return 0;
   if (files.empty()) throw UsageError("expected recordings to name, got none");
   if (labels.size() < 2) throw UsageError("expected --labels with at least two, for example \"dog,rain\"");
-  set_threads(static_cast<int>(threads));
 
-  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run);
+  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run, machine.start());
   const musiclm::ZeroShot classifier(
       *mulan.embedding, labels, templates.empty() ? mulan.templates : templates, mulan.embedding->scale());
   const at::Tensor shares = classifier.probabilities(musiclm::embed_files(*mulan.embedding, files));

@@ -6,9 +6,9 @@
 
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "data/base/manifest.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
@@ -104,7 +104,8 @@ std::string tsv(const CodecEval& eval) {
 
 int codec_eval_command(const std::vector<std::string>& args) {
   std::string from, data, out, weights = "ema";
-  int64_t threads = 0, shown = 4;
+  int64_t shown = 4;
+  MachineWords machine;
   double max_seconds = 30;
   Arguments arguments(
       "codec eval",
@@ -115,15 +116,15 @@ int codec_eval_command(const std::vector<std::string>& args) {
   arguments.option("shown", shown, "recordings that are written there").at_least(0);
   arguments.option("max_seconds", max_seconds, "of every recording").at_least(0.1).unit("s");
   arguments.option("weights", weights, kCodecWeights).one_of({"ema", "online"});
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("codec eval --from runs/codec --data held-out -o listen");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run folder or a checkpoint");
   if (data.empty()) throw UsageError("--data is missing: a folder or manifest of recordings");
-  set_threads(static_cast<int>(threads));
+  const c10::Device device = machine.start();
 
-  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights), device);
   const Codec& codec = *opened.codec;
   const int rate_hz = static_cast<int>(codec.rate_hz());
   const int64_t quantizers = codec.codes_of_a_group();
@@ -138,7 +139,7 @@ int codec_eval_command(const std::vector<std::string>& args) {
     ProgressBar bar("measuring", static_cast<int64_t>(quantizer_counts(quantizers).size()) + 3,
                     "ways of coding");
     if (opened.trained_here)
-      before = eval_codec(*open_codec(from, Weights::untrained), recordings, quantizers);
+      before = eval_codec(*open_codec(from, Weights::untrained, device), recordings, quantizers);
     eval = eval_codec_beside_opus(
         codec, recordings,
         [&](size_t i, const at::Tensor& wave) {
@@ -164,6 +165,7 @@ int codec_eval_command(const std::vector<std::string>& args) {
       stages_table(eval, codec.groups(), codec.codebook_size()));
   if (writer) {
     const std::filesystem::path folder(out);
+    std::filesystem::create_directories(folder);  // nothing may have been shown
     for (const auto& [file, figure] : {std::pair{"rate_quality.png", "extended_stoi"},
                                        {"rate_mel.png", "mel_distance"},
                                        {"rate_stft.png", "stft_distance"},

@@ -9,9 +9,9 @@
 
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "io/base/audio_file.h"
 #include "roles/codec_files.h"
 #include "roles/codec_stream.h"
@@ -59,8 +59,9 @@ std::vector<Job> find_jobs(const std::string& in, const std::string& out, const 
   return jobs;
 }
 
-CodecFiles open_codec_files(const std::string& from, const std::string& weights, double piece_seconds) {
-  OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+CodecFiles open_codec_files(const std::string& from, const std::string& weights, double piece_seconds,
+                            c10::Device device) {
+  OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights), device);
   return {std::move(opened.codec), opened.name, piece_seconds};
 }
 
@@ -109,8 +110,9 @@ int run_jobs(const std::vector<Job>& jobs, bool skip_existing, const std::string
 }
 
 // The live codec between standard input and standard output; what is said goes to standard error.
-int run_stream(const std::string& from, const std::string& weights, CodecStreamConfig config, bool encoding) {
-  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights));
+int run_stream(const std::string& from, const std::string& weights, CodecStreamConfig config, bool encoding,
+               c10::Device device) {
+  const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights), device);
   const Codec& codec = *opened.codec;
   config.name = opened.name;
   const auto milliseconds = [&](int64_t samples) {
@@ -137,7 +139,8 @@ int run_stream(const std::string& from, const std::string& weights, CodecStreamC
 
 int codec_encode_command(const std::vector<std::string>& args) {
   std::string in, out, from, weights = "ema";
-  int64_t quantizers = 0, threads = 0;
+  int64_t quantizers = 0;
+  MachineWords machine;
   double piece_seconds = 20;
   bool skip_existing = false, stream = false;
   CodecStreamConfig live;
@@ -152,7 +155,7 @@ int codec_encode_command(const std::vector<std::string>& args) {
   arguments.option("piece_seconds", piece_seconds, "how much sound is worked on at a time")
       .at_least(0.1)
       .unit("s");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.option("stream", stream,
                    "live: 16-bit mono samples from standard input, tokens to standard output");
   arguments.option("rate_hz", live.rate_hz, "with --stream: of those samples; 0: the codec's")
@@ -168,18 +171,16 @@ int codec_encode_command(const std::vector<std::string>& args) {
   if (stream) {
     if (!in.empty() || !out.empty())
       throw UsageError("--stream reads standard input and writes standard output; leave the names out");
-    set_threads(static_cast<int>(threads));
     live.quantizers = quantizers;
-    return run_stream(from, weights, live, true);
+    return run_stream(from, weights, live, true, machine.start());
   }
   if (in.empty()) throw UsageError("recordings are missing: a recording or a folder, or --stream");
   if (out.empty()) throw UsageError("-o is missing: a token file or a folder");
-  set_threads(static_cast<int>(threads));
 
   const auto jobs = find_jobs(
       in, out, [](const std::string& path) { return is_audio_extension(path); },
       [](const std::string& name) { return name + kEnding; }, "recordings");
-  CodecFiles codec = open_codec_files(from, weights, piece_seconds);
+  CodecFiles codec = open_codec_files(from, weights, piece_seconds, machine.start());
   const int64_t has = codec.codec().codes_of_a_group();
   if (quantizers > has)
     throw UsageError(fmt::format("--quantizers {}: {} has only {}", quantizers, codec.name(), has));
@@ -195,7 +196,7 @@ int codec_encode_command(const std::vector<std::string>& args) {
 
 int codec_decode_command(const std::vector<std::string>& args) {
   std::string in, out, from, format = "wav", weights = "ema";
-  int64_t threads = 0;
+  MachineWords machine;
   double piece_seconds = 20;
   bool skip_existing = false, stream = false;
   CodecStreamConfig live;
@@ -209,7 +210,7 @@ int codec_decode_command(const std::vector<std::string>& args) {
   arguments.option("piece_seconds", piece_seconds, "how much sound is worked on at a time")
       .at_least(0.1)
       .unit("s");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.option("stream", stream,
                    "live: tokens from standard input, 16-bit mono samples to standard output");
   arguments.option("chunk_frames", live.chunk_frames, "with --stream: frames decoded at a time").at_least(1);
@@ -220,12 +221,10 @@ int codec_decode_command(const std::vector<std::string>& args) {
   if (stream) {
     if (!in.empty() || !out.empty())
       throw UsageError("--stream reads standard input and writes standard output; leave the names out");
-    set_threads(static_cast<int>(threads));
-    return run_stream(from, weights, live, false);
+    return run_stream(from, weights, live, false, machine.start());
   }
   if (in.empty()) throw UsageError("tokens are missing: a token file or a folder, or --stream");
   if (out.empty()) throw UsageError("-o is missing: a recording or a folder");
-  set_threads(static_cast<int>(threads));
 
   const auto jobs = find_jobs(
       in, out, [](const std::string& path) { return path.ends_with(kEnding); },
@@ -234,7 +233,7 @@ int codec_decode_command(const std::vector<std::string>& args) {
         return fs::path(stem).extension() == "." + format ? stem : stem + "." + format;
       },
       "token files (.tokens)");
-  CodecFiles codec = open_codec_files(from, weights, piece_seconds);
+  CodecFiles codec = open_codec_files(from, weights, piece_seconds, machine.start());
   return run_jobs(jobs, skip_existing, "decoded",
                   [&](const Job& job, const CodecFiles::OnProgress& on_progress) {
                     return codec.decode(job.in, job.out, on_progress);

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -9,9 +10,8 @@
 #include "cli/arguments.h"
 #include "core/autocast.h"
 #include "core/base/find_program.h"
-#include "core/engine.h"
+#include "core/device.h"
 #include "core/selfcheck.h"
-#include "kernels/vector_level.h"
 
 namespace melete {
 
@@ -21,10 +21,31 @@ void line(const std::string& name, const std::string& value) {
   fmt::print("  {:<36} {}\n", name, value);
 }
 
-// Where a program is, or empty.
-std::string yes_if(bool condition) {
-  return condition ? "yes" : "no";
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> instruction_use(const EngineInfo& info, VectorLevel level) {
+  const bool wide_libtorch = info.capability == "AVX512";
+  const bool some_libtorch = wide_libtorch || info.capability == "AVX2";
+  const auto use = [](bool there, std::vector<std::pair<bool, std::string>> users) -> std::string {
+    if (!there) return "this processor has none";
+    std::vector<std::string> who;
+    for (const auto& [uses, name] : users)
+      if (uses) who.push_back(name);
+    return who.empty() ? "there, not in use" : fmt::format("in use: {}", fmt::join(who, ", "));
+  };
+  return {
+      {"AVX2", use(info.avx2, {{level >= VectorLevel::v3, "hand-written kernels"},
+                               {some_libtorch, "LibTorch"},
+                               {info.onednn_says, "oneDNN"}})},
+      {"AVX-512", use(info.avx512, {{level >= VectorLevel::v4, "hand-written kernels"},
+                                    {wide_libtorch, "LibTorch"},
+                                    {info.onednn_avx512, "oneDNN"}})},
+      {"AVX-512 bf16", use(info.avx512_bf16, {{info.onednn_bf16, "oneDNN, for --precision bf16"}})},
+      {"AMX", use(info.amx, {{info.onednn_amx, "oneDNN, for --precision bf16"}})},
+  };
 }
+
+namespace {
 
 void print_engine(const EngineInfo& info) {
   fmt::print("Engine\n");
@@ -33,8 +54,7 @@ void print_engine(const EngineInfo& info) {
   line("matrix products", info.blas);
   line("oneDNN", info.onednn.empty() ? "not in this LibTorch build" : info.onednn);
   line("processor", info.cpu.empty() ? "unknown" : info.cpu);
-  line("vector instructions", fmt::format("AVX2 {}, AVX-512 {}, AVX-512 bf16 {}, AMX {}", yes_if(info.avx2),
-                                          yes_if(info.avx512), yes_if(info.avx512_bf16), yes_if(info.amx)));
+  for (const auto& [name, use] : instruction_use(info, vector_level())) line("  " + name, use);
   line("hand-written kernels",
        fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512)", name_of(vector_level())));
   line("threads", fmt::format("{} in use, {} cores available", info.threads, info.available));
@@ -42,6 +62,7 @@ void print_engine(const EngineInfo& info) {
   std::string devices = "cpu";
   for (const std::string& device : info.cuda_devices) devices += ", " + device;
   line("devices", devices + (info.cuda_devices.empty() ? " (this LibTorch sees no GPU)" : ""));
+  line("device by default", device_named("auto").str());
 }
 
 void print_peak() {

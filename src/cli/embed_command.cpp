@@ -6,9 +6,9 @@
 
 #include "cli/arguments.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/musiclm/embed.h"
 #include "systems/musiclm/load.h"
 
@@ -36,7 +36,7 @@ std::vector<musiclm::EmbeddedItem> read_texts(const std::string& from) {
 
 int embed_command(const std::vector<std::string>& args) {
   std::string run, data, out, side = "audio";
-  int64_t threads = 0;
+  MachineWords machine;
   musiclm::EmbedOptions options;
   Arguments arguments("embed",
                       "recordings or texts to vectors of a joint space, for `search` and other programs");
@@ -47,16 +47,15 @@ int embed_command(const std::vector<std::string>& args) {
   arguments.option("batch", options.batch, "items that are embedded at once").at_least(1);
   arguments.option("save-every", options.save_every, "items between two saves: what a kill can cost")
       .at_least(1);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("embed runs/mulan --data music -o embeddings");
   arguments.example("embed runs/mulan --data captions.txt --side text -o texts");
   if (!arguments.parse(args)) return 0;
   if (data.empty()) throw UsageError("--data is missing: a folder or manifest of recordings");
   if (out.empty()) throw UsageError("expected -o FOLDER, got none; for example -o embeddings");
-  set_threads(static_cast<int>(threads));
 
-  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run);
+  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run, machine.start());
   std::vector<SkippedFile> skipped;
   const std::vector<ManifestEntry> entries =
       side == "audio" ? load_entries(data, &skipped) : std::vector<ManifestEntry>();

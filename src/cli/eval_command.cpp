@@ -3,10 +3,10 @@
 
 #include "cli/arguments.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "data/recordings.h"
 #include "systems/musiclm/embed.h"
 #include "systems/musiclm/evaluate.h"
@@ -55,7 +55,8 @@ std::string zero_shot_table(const musiclm::ZeroShotTable& found) {
 int eval_mulan_command(const std::vector<std::string>& args) {
   std::string from, data;
   std::vector<std::string> labels, templates;
-  int64_t among = 64, batch = 8, threads = 0, seed = 0;
+  int64_t among = 64, batch = 8, seed = 0;
+  MachineWords machine;
   bool held_out = false;
   Arguments arguments("eval mulan",
                       "what a joint embedding finds among captioned recordings, and what it names");
@@ -68,15 +69,14 @@ int eval_mulan_command(const std::vector<std::string>& args) {
   arguments.option("templates", templates, "sentences that labels are put into; default: those of the run");
   arguments.option("batch", batch, "recordings that are embedded at once").at_least(1);
   arguments.option("seed", seed, "of the groups of candidates").at_least(0);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.example(
       "eval mulan --from runs/mulan --data music --held-out --labels \"plucked string,bell,organ\"");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run or checkpoint of mulan");
   if (data.empty()) throw UsageError("--data is missing: captioned recordings");
-  set_threads(static_cast<int>(threads));
 
-  const musiclm::LoadedMulan mulan = musiclm::load_mulan(from);
+  const musiclm::LoadedMulan mulan = musiclm::load_mulan(from, machine.start());
   std::vector<ManifestEntry> entries = load_entries(data);
   std::erase_if(entries, [](const ManifestEntry& entry) { return entry.text.empty(); });
   if (held_out) entries = split(entries, mulan.valid_fraction, mulan.split_seed).valid;

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -48,12 +48,13 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   Schema schema;
   generation->describe(schema);
   std::string out;
-  int64_t threads = 0, seed = 0;
+  int64_t seed = 0;
+  MachineWords machine;
   Arguments arguments("generate " + generator.name, generator.about);
   const std::vector<std::string> extensions = generation->extensions();
   arguments.option("out", out, fmt::format("file to write: {}", fmt::join(extensions, ", ")));
   arguments.option("seed", seed, "same seed, same result").at_least(0);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.settings(schema);
   for (const std::string& example : generation->examples()) arguments.example("generate " + example);
@@ -65,12 +66,12 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   if (std::find(extensions.begin(), extensions.end(), extension) == extensions.end())
     throw UsageError(
         fmt::format("cannot write {}: expected a name that ends with {}", out, fmt::join(extensions, ", ")));
-  set_threads(static_cast<int>(threads));
 
   PartBars bars;
   GenerationRun run;
   run.out = out;
   run.seed = static_cast<uint64_t>(seed);
+  run.device = machine.start();
   run.given = [&](const std::string& name) { return arguments.given(name); };
   run.progress = [&](const std::string& part, int64_t done, int64_t of) { bars.update(part, done, of); };
   run.say = [](const std::string& line) { fmt::print("{}\n", line); };

@@ -7,10 +7,10 @@
 #include <tuple>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "data/base/picture_list.h"
 #include "data/base/synth_pictures.h"
 #include "io/base/picture_file.h"
@@ -24,7 +24,8 @@ namespace {
 // What encode and eval are told of pictures and of the model.
 struct ImageWords {
   std::string in, from, captions = "auto", caption_column = "text";
-  int64_t height = 0, width = 0, threads = 0;
+  int64_t height = 0, width = 0;
+  MachineWords machine;
 
   void describe(Arguments& arguments) {
     arguments.word("pictures", in, "folder or list of pictures");
@@ -35,16 +36,16 @@ struct ImageWords {
     arguments.option("width", width, "and this wide; 0: as high").at_least(0).unit("pixels");
     arguments.option("captions", captions, "of a folder, as in training").one_of({"auto", "text", "folder"});
     arguments.option("caption_column", caption_column, "of a list: where the caption stands");
-    arguments.option("threads", threads, "0: all cores").at_least(0);
+    machine.describe(arguments);
   }
 
   std::vector<ManifestEntry> pictures() const {
     return load_pictures(in, captions_named(captions), caption_column);
   }
 
-  muse::PictureEncoding encoding() const {
+  muse::PictureEncoding encoding(c10::Device device) const {
     muse::PictureEncoding how;
-    how.tokenizer = muse::open_picture_tokenizer(from);
+    how.tokenizer = muse::open_picture_tokenizer(from, Weights::best, device);
     const auto size = muse::trained_size(from);
     how.prepare.height = height > 0 ? height : size.height;
     how.prepare.width = width > 0 ? width : height > 0 ? 0 : size.width;
@@ -102,12 +103,13 @@ int images_encode_command(const std::vector<std::string>& args) {
   if (!arguments.parse(args)) return 0;
   require_flag(words.from, "--from is missing: a run folder or a checkpoint of vqgan");
   require_flag(out, "-o is missing: a folder of tokens");
-  set_threads(static_cast<int>(words.threads));
+  const c10::Device device = words.machine.start();
 
-  muse::PictureEncoding how = words.encoding();
+  muse::PictureEncoding how = words.encoding(device);
   how.smaller_height = smaller_height;
   if (smaller_height > 0)
-    how.smaller = smaller_from.empty() ? how.tokenizer : muse::open_picture_tokenizer(smaller_from);
+    how.smaller = smaller_from.empty() ? how.tokenizer
+                                       : muse::open_picture_tokenizer(smaller_from, Weights::best, device);
   FileProgress progress("encoding");
   const auto done = muse::encode_pictures(how, words.pictures(), out, progress.callback(),
                                           [&](const std::string& path, const std::string& why) {
@@ -124,21 +126,20 @@ int images_encode_command(const std::vector<std::string>& args) {
 
 int images_decode_command(const std::vector<std::string>& args) {
   std::string in, out, from;
-  int64_t threads = 0;
+  MachineWords machine;
   Arguments arguments("images decode", "a folder of tokens to pictures");
   arguments.word("tokens", in, "folder of tokens that `images encode` made");
   arguments.option("from", from, "run folder or checkpoint of the VQ-GAN that encoded them");
   arguments.option("out", out, "folder of PNG files, in the tree that the pictures lay in");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("images decode tokens --from runs/vqgan -o decoded");
   if (!arguments.parse(args)) return 0;
   require_flag(from, "--from is missing: a run folder or a checkpoint of vqgan");
   require_flag(out, "-o is missing: a folder");
-  set_threads(static_cast<int>(threads));
+  const auto tokenizer = muse::open_picture_tokenizer(from, Weights::best, machine.start());
   FileProgress progress("decoding");
-  const int64_t count =
-      muse::decode_pictures(*muse::open_picture_tokenizer(from), in, out, progress.callback());
+  const int64_t count = muse::decode_pictures(*tokenizer, in, out, progress.callback());
   progress.finish();
   fmt::print("{} pictures in {}\n", count, out);
   return 0;
@@ -155,15 +156,14 @@ int images_eval_command(const std::vector<std::string>& args) {
   arguments.example("images eval shapes --from runs/vqgan --grid eval.png");
   if (!arguments.parse(args)) return 0;
   require_flag(words.from, "--from is missing: a run folder or a checkpoint of vqgan");
-  set_threads(static_cast<int>(words.threads));
-
+  const c10::Device device = words.machine.start();
   const auto all = words.pictures();
   std::vector<ManifestEntry> some;
   const auto count = static_cast<int64_t>(all.size());
   for (int64_t i = 0; i < std::min(most, count); ++i)
     some.push_back(all[static_cast<size_t>(i * count / std::min(most, count))]);
   FileProgress progress("measuring");
-  const auto how = words.encoding();
+  const auto how = words.encoding(device);
   const muse::PictureEval eval = muse::eval_pictures(how, some, progress.callback());
   progress.finish();
   TextTable table({"stored as", "bits a pixel", "PSNR dB", "SSIM"});

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "data/base/manifest.h"
 #include "pretrained/feature_stream.h"
 #include "pretrained/import.h"
@@ -57,7 +57,7 @@ void describe(Schema& schema, Settings& settings) {
 
 int kmeans_command(const std::vector<std::string>& args) {
   std::string features_name = "mfcc", hubert, data, out = "semantic-tokenizer.safetensors";
-  int64_t threads = 0;
+  MachineWords machine;
   double segment_seconds = 4;
   Settings settings;
   Schema schema = schema_of(settings);
@@ -68,7 +68,7 @@ int kmeans_command(const std::vector<std::string>& args) {
   arguments.option("data", data, "folder or manifest of recordings");
   arguments.option("out", out, "file to write");
   arguments.option("segment_seconds", segment_seconds, "of a recording at a time").at_least(0.1).unit("s");
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.settings(schema);
   arguments.example(
@@ -82,9 +82,9 @@ int kmeans_command(const std::vector<std::string>& args) {
     throw UsageError(fmt::format("--out expected a name that ends with .safetensors, got `{}`", out));
   if (features_name != "mfcc" && !arguments.given("standardise")) settings.kmeans.standardise = false;
   schema.check();
-  set_threads(static_cast<int>(threads));
+  const c10::Device device = machine.start();
 
-  auto features = features_named(features_name, hubert, settings.mfcc);
+  auto features = put_on(device, features_named(features_name, hubert, settings.mfcc));
   auto entries = load_entries(data);
   fmt::print("{} recordings, {} features of {} numbers, {} a second, {} clusters\n", entries.size(),
              features->kind(), features->dim(),
@@ -105,7 +105,8 @@ int kmeans_command(const std::vector<std::string>& args) {
                    fmt::print("{} {:>4}  inertia {:.4f}  average {:.4f}  reseeded {}\n",
                               start ? "start" : "batch", now.number, now.inertia, now.average, now.reseeded);
                    std::fflush(stdout);
-                 });
+                 },
+                 device);
   const double explained = 1 - fit.inertia / fit.total_spread;
   const nlohmann::ordered_json about = {
       {"inertia", fit.inertia},   {"explained", explained}, {"frames", fit.frames}, {"batches", fit.batches},

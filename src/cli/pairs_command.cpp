@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
@@ -69,7 +70,8 @@ void print_report(const spear_tts::FilterReport& report, const std::string& out)
 
 int back_translate_command(const std::vector<std::string>& args) {
   std::string tokens, from, out, weights = "ema";
-  int64_t processes = 0, threads = 0;
+  int64_t processes = 0;
+  MachineWords machine;
   BackTranslation settings;
   Schema schema = schema_of(settings);
   Arguments arguments("data back-translate",
@@ -83,7 +85,7 @@ int back_translate_command(const std::vector<std::string>& args) {
   arguments.option("procs", processes, "share the work out over so many processes; 0: this one")
       .at_least(0)
       .at_most(4096);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.settings(schema);
   arguments.example("data back-translate tokens --from runs/read -o pairs");
@@ -98,10 +100,10 @@ int back_translate_command(const std::vector<std::string>& args) {
     if (!place.alone())
       throw UsageError(fmt::format("--procs inside a group of {} processes that {} has started; leave it out",
                                    place.size, place.source));
-    read_in_processes(processes, threads, args);
+    read_in_processes(processes, machine.threads, args);
   } else {
-    set_threads(static_cast<int>(threads));
-    spear_tts::Reader reader = spear_tts::open_reader(from, weights_named(weights), kBackTranslateTask);
+    spear_tts::Reader reader = spear_tts::open_reader(from, weights_named(weights), kBackTranslateTask,
+                                                      machine.start(place.local_rank));
     std::optional<ProgressBar> bar;  // appears with the first report, when the total is known
     settings.reading.rank = place.rank;
     settings.reading.rank_count = place.size;

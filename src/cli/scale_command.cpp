@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/audiolm/load.h"
 #include "systems/audiolm/scale_eval.h"
 
@@ -15,7 +15,8 @@ int scale_command(const std::vector<std::string>& args) {
   AudioLmPaths paths;
   AudioLmRequest request;
   std::string from;
-  int64_t count = 48, rate_hz = 24000, seed = 1000, threads = 0;
+  int64_t count = 48, rate_hz = 24000, seed = 1000;
+  MachineWords machine;
   double prompt_seconds = 2, temperature = 1;
   request.seconds = 2;
   Arguments arguments("bench scale",
@@ -33,12 +34,11 @@ int scale_command(const std::vector<std::string>& args) {
   arguments.option("rate", rate_hz, "that pieces are made at").at_least(8000).at_most(48000).unit("Hz");
   arguments.option("temperature", temperature, "of all stages").at_least(0);
   arguments.option("seed", seed, "of the pieces, and of what is made").at_least(0);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.example("bench scale --from demo-output/audiolm --codec demo-output/run");
   if (!arguments.parse(args)) return 0;
   if (!from.empty()) find_parts(from, paths);
-  set_threads(static_cast<int>(threads));
-  AudioLm model = load_audiolm(paths);
+  AudioLm model = load_audiolm(paths, Weights::best, machine.start());
   if (model.conditioned()) throw UsageError("these models need a text; only models without one are measured");
   request.seed = static_cast<uint64_t>(seed);
   for (SamplingConfig* sampling : {&request.semantic, &request.coarse, &request.fine})

@@ -4,9 +4,9 @@
 
 #include "cli/arguments.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "systems/musiclm/embed.h"
 #include "systems/musiclm/load.h"
 #include "systems/musiclm/search.h"
@@ -15,22 +15,22 @@ namespace melete {
 
 int search_command(const std::vector<std::string>& args) {
   std::string run, text, in, like;
-  int64_t top = 10, threads = 0;
+  int64_t top = 10;
+  MachineWords machine;
   Arguments arguments("search", "what sounds like these words, or like a recording");
   arguments.word("run", run, "run or checkpoint of mulan");
   arguments.optional_word("text", text, "what to look for");
   arguments.option("in", in, "folder that `melete embed` wrote");
   arguments.option("like", like, "recording to look for instead of words");
   arguments.option("top", top, "how many to show").at_least(1);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.example("search runs/mulan \"a slow sad organ\" --in embeddings");
   arguments.example("search runs/mulan --like song.wav --in embeddings --top 3");
   if (!arguments.parse(args)) return 0;
   if (in.empty()) throw UsageError("--in is missing: a folder that `melete embed` wrote");
   if (text.empty() == like.empty()) throw UsageError("expected words to look for, or --like FILE");
-  set_threads(static_cast<int>(threads));
 
-  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run);
+  const musiclm::LoadedMulan mulan = musiclm::load_mulan(run, machine.start());
   const musiclm::Embeddings all = musiclm::read_embeddings(in);
   require(all.identity == mulan.embedding->identity(),
           "[search] {} was made by another model than {}; embed anew with this one", in, mulan.path);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "cli/arguments.h"
+#include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
-#include "core/engine.h"
 #include "roles/open.h"
 #include "roles/tokenizers.h"
 
@@ -13,7 +13,7 @@ namespace melete {
 
 int tokenize_command(const std::vector<std::string>& args) {
   std::string from, out, semantic, codec, joint;
-  int64_t threads = 0;
+  MachineWords machine;
   TokenizeOptions options;
   Arguments arguments("data tokenize",
                       "makes the tokens of all recordings once, for semantic, coarse and fine");
@@ -24,19 +24,19 @@ int tokenize_command(const std::vector<std::string>& args) {
   arguments.option("joint", joint, "joint embedding: a run of mulan, for MusicLM's stages");
   arguments.option("files-per-shard", options.files_per_shard, "recordings in one file of tokens")
       .at_least(1);
-  arguments.option("threads", threads, "0: all cores").at_least(0);
+  machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("data tokenize recordings --semantic runs/kmeans --codec runs/codec -o tokens");
   if (!arguments.parse(args)) return 0;
   if (out.empty()) throw UsageError("expected -o FOLDER, got none; for example -o tokens");
   if (semantic.empty() && codec.empty() && joint.empty())
     throw UsageError("nothing to make; give --semantic TOKENIZER, --codec CODEC, --joint MULAN, or several");
-  set_threads(static_cast<int>(threads));
+  const c10::Device device = machine.start();
 
   Tokenizers tokenizers;
-  if (!semantic.empty()) tokenizers.semantic = open_semantic_tokenizer(semantic);
-  if (!codec.empty()) tokenizers.codec = open_codec(codec);
-  if (!joint.empty()) tokenizers.joint = open_joint_embedding(joint);
+  if (!semantic.empty()) tokenizers.semantic = open_semantic_tokenizer(semantic, device);
+  if (!codec.empty()) tokenizers.codec = open_codec(codec, Weights::best, device);
+  if (!joint.empty()) tokenizers.joint = open_joint_embedding(joint, device);
   std::vector<SkippedFile> skipped;
   const auto entries = load_entries(from, &skipped);
   for (const SkippedFile& file : skipped)

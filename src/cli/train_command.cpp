@@ -17,6 +17,7 @@
 #include "cli/training_display.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/device.h"
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
@@ -131,6 +132,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   if (!group.main()) schema.apply(agreed.at("settings"));
   take_kept_files(schema, group, files);
   schema.check();
+  recipe.frozen_device = device_named(recipe.train.device, group.place().local_rank);
   recipe.settle();
   set_threads(threads_of_rank(recipe.threads, group.place()));
 

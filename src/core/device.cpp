@@ -1,5 +1,6 @@
 #include "core/device.h"
 
+#include <ATen/ATen.h>
 #include <torch/cuda.h>
 
 #include <charconv>
@@ -30,6 +31,14 @@ c10::Device device_named(const std::string& name, int64_t local_rank) {
           "device cpu",
           index + 1, count);
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+at::Tensor sent_to(c10::Device device, const at::Tensor& tensor) {
+  if (!device.is_cuda() || !tensor.device().is_cpu()) return tensor.to(device);
+  // Expanded tensors have no memory of their own that could be pinned. What is pinned is kept until the copy
+  // is done: LibTorch's allocator of such memory sees to that.
+  const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+  return dense.pin_memory().to(device, /*non_blocking=*/true);
 }
 
 }  // namespace melete

@@ -1,7 +1,7 @@
-// Where a model runs, by name.
+// Where a model runs, by name, and how tensors get there.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <string>
@@ -13,5 +13,9 @@ inline constexpr const char* kDeviceHelp = "cpu, cuda, cuda:N, or auto: cuda whe
 // "cuda" and "auto" are the GPU of this rank among the processes of the machine. An Error where it is not
 // there.
 c10::Device device_named(const std::string& name, int64_t local_rank = 0);
+
+// To a GPU through pinned memory and without waiting for it; what is there already stays as it is. Plain
+// Tensor::to waits until the GPU has done all that it was given.
+at::Tensor sent_to(c10::Device device, const at::Tensor& tensor);
 
 }  // namespace melete

@@ -225,6 +225,14 @@ EngineInfo engine_info() {
   };
   info.capability = from_config("CPU capability usage");
   if (at::hasMKLDNN()) info.onednn = at::get_mkldnn_version();
+  if (const auto effective_isa = symbol<int (*)()>("dnnl_get_effective_cpu_isa");
+      effective_isa && at::hasMKLDNN()) {
+    const int isa = effective_isa();  // bits of dnnl_cpu_isa_t
+    info.onednn_says = true;
+    info.onednn_avx512 = (isa & 0x20) != 0;
+    info.onednn_bf16 = (isa & 0x80) != 0;
+    info.onednn_amx = (isa & 0x200) != 0;
+  }
   if (const char* policy = std::getenv("OMP_WAIT_POLICY")) info.wait_policy = policy;
   info.allocator = allocator_installed() ? "caching, huge pages" : "system";
   info.cpu = after_colon(line_after("/proc/cpuinfo", "model name"));

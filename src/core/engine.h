@@ -41,7 +41,9 @@ struct EngineInfo {
   std::string wait_policy;  // OMP_WAIT_POLICY in force, or empty
   std::string allocator;    // how large blocks are kept
   std::string cpu;          // model name
-  bool avx2 = false, avx512 = false, avx512_bf16 = false, amx = false;
+  bool avx2 = false, avx512 = false, avx512_bf16 = false, amx = false;  // that the processor has
+  // What oneDNN makes use of, where LibTorch has it and it says so: convolutions, and products in bf16.
+  bool onednn_says = false, onednn_avx512 = false, onednn_bf16 = false, onednn_amx = false;
   int threads = 1, available = 1;
   std::vector<std::string> cuda_devices;
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -126,6 +127,7 @@ void Batch::set(const std::string& name, at::Tensor values) {
   require(values.defined() && values.dim() > 0, "[data] the column `{}` has no rows", name);
   expect_items(name, values.size(0));
   tensors_[name] = std::move(values);
+  kept_.erase(name);
 }
 
 void Batch::set_words(const std::string& name, std::vector<std::string> values) {
@@ -134,13 +136,24 @@ void Batch::set_words(const std::string& name, std::vector<std::string> values) 
 }
 
 void Batch::move_to(at::Device device) {
-  for (auto& [name, values] : tensors_) values = values.to(device, /*non_blocking=*/true);
+  for (auto& [name, values] : tensors_) {
+    if (name.ends_with(kLengthEnding)) continue;
+    if (values.device().is_cpu() && !device.is_cpu() && !at::isFloatingType(values.scalar_type()))
+      kept_[name] = values;
+    values = sent_to(device, values);
+  }
+}
+
+at::Tensor Batch::on_host(const std::string& name) const {
+  const auto kept = kept_.find(name);
+  return kept != kept_.end() ? kept->second : (*this)[name].to(at::kCPU);
 }
 
 Batch Batch::rows(int64_t first, int64_t count) const {
   Batch some;
   some.number = number;
   for (const auto& [name, values] : tensors_) some.set(name, values.narrow(0, first, count));
+  for (const auto& [name, values] : kept_) some.kept_[name] = values.narrow(0, first, count);
   for (const auto& [name, values] : words_)
     some.set_words(name, {values.begin() + first, values.begin() + first + count});
   return some;

@@ -38,7 +38,7 @@ class Batch {
   // An Error lists the columns that are there.
   const at::Tensor& operator[](const std::string& name) const;
   at::Tensor find(const std::string& name) const;  // undefined where there is none
-  // [items] int64: how much of each row is the item's own.
+  // [items] int64 on the host: how much of each row is the item's own.
   const at::Tensor& lengths(const std::string& name) const { return (*this)[length_column(name)]; }
 
   bool has_words(const std::string& name) const { return words_.count(name) > 0; }
@@ -49,17 +49,25 @@ class Batch {
   void set(const std::string& name, at::Tensor values);
   void set_words(const std::string& name, std::vector<std::string> values);
 
+  // Lengths stay on the host, where whoever cuts and checks by them would have to wait for them; whole
+  // numbers are kept there, too.
   void move_to(at::Device device);
+  // The column as it was before it went to a device, without waiting for that device where it is kept.
+  at::Tensor on_host(const std::string& name) const;
+  at::Tensor find_on_host(const std::string& name) const { return has(name) ? on_host(name) : at::Tensor(); }
   Batch rows(int64_t first, int64_t count) const;
 
-  static std::string length_column(const std::string& name) { return name + ".length"; }
+  static std::string length_column(const std::string& name) { return name + kLengthEnding; }
 
  private:
+  static constexpr const char* kLengthEnding = ".length";
+
   void expect_items(const std::string& name, int64_t count);
   std::string list() const;
 
   int64_t items_ = 0;
   std::map<std::string, at::Tensor> tensors_;
+  std::map<std::string, at::Tensor> kept_;  // on the host, of those that went to a device
   std::map<std::string, std::vector<std::string>> words_;
 };
 

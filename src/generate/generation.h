@@ -2,6 +2,8 @@
 // and prints; a generation neither.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,6 +16,7 @@ class Schema;
 struct GenerationRun {
   std::string out;  // file to write
   uint64_t seed = 0;
+  c10::Device device = c10::kCPU;                         // where the models compute
   std::function<bool(const std::string& setting)> given;  // whether a person set it
   std::function<void(const std::string& part, int64_t done, int64_t of)> progress;
   std::function<void(const std::string& line)> say;  // a result, for people

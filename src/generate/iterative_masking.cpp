@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "generate/mask_schedule.h"
 
 namespace melete {
@@ -20,7 +21,7 @@ at::Tensor clamped_log(const at::Tensor& x) {
 }
 
 at::Tensor gumbel_noise(at::IntArrayRef shape, std::string_view what, const at::Tensor& like, Draws& draws) {
-  return -clamped_log(-clamped_log(draws.uniform(what, shape).to(like.device())));
+  return -clamped_log(-clamped_log(sent_to(like.device(), draws.uniform(what, shape))));
 }
 
 // A token for every position, from the most likely ones only. logits [rows, positions, tokens] -> [rows,
@@ -80,12 +81,12 @@ at::Tensor decode_masked(MaskedModel& model, const MaskingStart& start, const It
   const at::Tensor kept =
       start.kept.defined() ? start.kept : at::zeros_like(tokens, tokens.options().dtype(at::kBool));
   const at::Tensor maskable = kept.logical_not().sum(1).to(at::kFloat);  // [rows]
-  at::Tensor doubts = start.time > 0 ? draws.uniform("first_masks", tokens.sizes()).to(tokens.device())
+  at::Tensor doubts = start.time > 0 ? sent_to(tokens.device(), draws.uniform("first_masks", tokens.sizes()))
                                      : at::zeros_like(tokens, tokens.options().dtype(at::kFloat));
   const bool asks_critic = config.use_critic && model.has_critic();
   const at::Tensor times = at::linspace(start.time, 1, config.steps, at::kFloat);
   for (int64_t step = 0; step < config.steps; ++step) {
-    const at::Tensor share = mask_share(config.schedule, times[step]).to(tokens.device());
+    const at::Tensor share = sent_to(tokens.device(), mask_share(config.schedule, times[step]));
     // At least one token a row, where there is one.
     const at::Tensor count = at::minimum((share * maskable).trunc().clamp_min(1), maskable).to(at::kLong);
     doubts = doubts.masked_fill(kept, -std::numeric_limits<double>::infinity());
@@ -100,7 +101,7 @@ at::Tensor decode_masked(MaskedModel& model, const MaskingStart& start, const It
     if (step + 1 == config.steps) break;
 
     if (asks_critic) {
-      const at::Tensor noise = draws.uniform("critic_noise", tokens.sizes()).to(tokens.device()) - 0.5;
+      const at::Tensor noise = sent_to(tokens.device(), draws.uniform("critic_noise", tokens.sizes())) - 0.5;
       doubts = model.doubts(tokens).to(at::kFloat) + noise * (config.critic_noise * remaining);
     } else {
       const at::Tensor& doubted = config.doubt_predictions ? predicted : tokens;

@@ -7,6 +7,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "generate/runge_kutta.h"
 
 namespace melete {
@@ -160,7 +161,7 @@ class AdaptiveSolver {
     const bool past_end = config_.as_torchdiffeq && accepted.item<bool>() && new_time.item<double>() > end_;
     const at::Tensor result = past_end ? interpolated(next, slopes, step.item<double>()) : next;
 
-    const at::Tensor moved = accepted.to(x_.device()).unsqueeze(1);
+    const at::Tensor moved = sent_to(x_.device(), accepted).unsqueeze(1);
     time_ = at::where(accepted, new_time, time_);
     x_ = at::where(moved, result, x_);
     const bool known_slope = method_.ends_with_slope() || config_.as_torchdiffeq;

@@ -8,6 +8,7 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -80,7 +81,7 @@ at::Tensor sample(const at::Tensor& logits, const SamplingConfig& config, Draws&
   const int64_t rows = logits.size(0), classes = logits.size(1);
   const int64_t k = classes_kept(config, classes);
   const double temperature = std::max(config.temperature, kGreedyTemperature);
-  const at::Tensor uniform = draws.uniform("gumbel", logits.sizes()).to(logits.device());
+  const at::Tensor uniform = sent_to(logits.device(), draws.uniform("gumbel", logits.sizes()));
   if (config.top_p >= 1 && logits.device().is_cpu() && logits.scalar_type() == at::kFloat) {
     const at::Tensor given = logits.contiguous(), noise = uniform.to(at::kFloat).contiguous(),
                      ids = at::empty({rows}, at::kLong);

@@ -1,6 +1,7 @@
 #include "generate/speculation.h"
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/draws.h"
 
 namespace melete {
@@ -38,7 +39,7 @@ DraftVerdict judge_samples(const at::Tensor& real, const at::Tensor& quick, cons
   const at::Tensor index = drafts.unsqueeze(2);
   const at::Tensor p = real.narrow(1, 0, n).gather(2, index).squeeze(2);
   const at::Tensor q = quick.gather(2, index).squeeze(2) * lenience;
-  const at::Tensor uniform = draws.uniform("accept", {rows, n}).to(p.device());
+  const at::Tensor uniform = sent_to(p.device(), draws.uniform("accept", {rows, n}));
   DraftVerdict verdict;
   verdict.accepted = leading((uniform * q).lt(p));
   // A refused draft is replaced from what the quick model underrated.
@@ -48,7 +49,7 @@ DraftVerdict judge_samples(const at::Tensor& real, const at::Tensor& quick, cons
   rest = at::where(rest.sum(1, true).gt(0), rest, here);  // both agree but for rounding
   const at::Tensor all_stand = verdict.accepted.eq(n).unsqueeze(1);
   verdict.next = draw_one(at::where(all_stand, real.select(1, n), rest),
-                          draws.uniform("replace", {rows, 1}).to(p.device()));
+                          sent_to(p.device(), draws.uniform("replace", {rows, 1})));
   return verdict;
 }
 

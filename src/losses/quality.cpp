@@ -102,12 +102,12 @@ std::optional<double> steady_tones(const at::Tensor& real, const at::Tensor& fak
 }
 
 CodeUse code_use(const at::Tensor& codes, int64_t codebook_size) {
-  const at::Tensor flat = codes.flatten();
-  const at::Tensor used = flat.masked_select(flat >= 0);
-  const at::Tensor counts = at::bincount(used, {}, codebook_size).to(at::kFloat);
+  const at::Tensor flat = codes.flatten(), used = (flat >= 0).to(at::kFloat);
+  // Not masked_select and bincount: they ask the device how large their results are.
+  const at::Tensor counts = at::zeros({codebook_size}, used.options()).index_add_(0, flat.clamp_min(0), used);
   const at::Tensor share = counts / at::clamp_min(counts.sum(), 1);
   const at::Tensor entropy = -(share * at::log(at::clamp_min(share, 1e-10))).sum();
-  const auto possible = static_cast<double>(std::max<int64_t>(1, std::min(codebook_size, used.numel())));
+  const at::Tensor possible = used.sum().clamp_max(static_cast<double>(codebook_size)).clamp_min(1);
   return {entropy.exp(), (counts > 0).sum().to(at::kFloat) / possible};
 }
 

@@ -1,7 +1,9 @@
 #include "nn/attention.h"
 
 #include <torch/autograd.h>
+#include <torch/version.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/autocast.h"
@@ -38,9 +40,12 @@ struct Blockwise : torch::autograd::Function<Blockwise> {
   }
 };
 
+bool drops(const AttentionOptions& how) {
+  return how.dropout > 0 && how.draws != nullptr;
+}
+
 bool has_kernel(const at::Tensor& q, const at::Tensor& v, const AttentionOptions& how) {
-  const bool drops = how.dropout > 0 && how.draws != nullptr;
-  return has_attention_kernel(q) && v.size(3) == q.size(3) && !drops &&
+  return has_attention_kernel(q) && v.size(3) == q.size(3) && !drops(how) &&
          autocast_type(at::kCPU, at::kFloat) == at::kFloat;
 }
 
@@ -94,6 +99,55 @@ at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const a
       .reshape({batch, queries, heads * width});
 }
 
+#if TORCH_VERSION_MAJOR >= 2
+
+bool has_fused_attention(const AttentionOptions& how) {
+  return !drops(how) && !how.hidden.defined();
+}
+
+at::Tensor attend_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionOptions& how) {
+  const int64_t batch = q.size(0), queries = q.size(1), heads = q.size(2);
+  const int64_t keys = k.size(1), kv_heads = k.size(2), group = heads / kv_heads;
+  // [batch, keys, kv_heads, width] -> [batch, heads, keys, width], kv_heads after kv_heads
+  const auto for_all = [&](const at::Tensor& t) {
+    const at::Tensor own = t.transpose(1, 2);
+    return group == 1 ? own
+                      : own.unsqueeze(1)
+                            .expand({batch, group, kv_heads, keys, t.size(3)})
+                            .reshape({batch, heads, keys, t.size(3)});
+  };
+  // Its own causal mask begins at the first key, ours ends at the last.
+  const bool causal = how.causal && queries == keys && !how.bias.defined();
+  at::Tensor mask;
+  if (how.bias.defined()) mask = how.bias.expand({queries, -1, keys}).transpose(0, 1).unsqueeze(0);
+  if (how.causal && !causal) {
+    if (!mask.defined()) mask = at::zeros({1, 1, queries, keys}, q.options());
+    mask = mask.masked_fill(future(queries, keys, q).transpose(0, 1).unsqueeze(0),
+                            -std::numeric_limits<double>::infinity());
+  }
+  // It divides by the root of the width, ours is told by what.
+  const at::Tensor scaled = q * (how.scale * std::sqrt(static_cast<double>(q.size(3))));
+  const c10::optional<at::Tensor> added =
+      mask.defined() ? c10::optional<at::Tensor>(mask.to(scaled.scalar_type())) : c10::nullopt;
+  return at::scaled_dot_product_attention(scaled.transpose(1, 2), for_all(k), for_all(v), added, 0.0, causal)
+      .transpose(1, 2)
+      .reshape({batch, queries, heads * v.size(3)});
+}
+
+#else
+
+bool has_fused_attention(const AttentionOptions&) {
+  return false;
+}
+
+at::Tensor attend_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionOptions& how) {
+  return attend_by_operators(q, k, v, how);
+}
+
+#endif
+
 at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
                   const AttentionOptions& how) {
   const at::Tensor k = keys.dim() == 3 ? keys.unsqueeze(2) : keys;
@@ -105,6 +159,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor&
   require(!how.causal || q.size(1) <= k.size(1),
           "[attention] a causal one has a key for every query, got {} queries and {} keys", q.size(1),
           k.size(1));
+  if (!q.device().is_cpu() && has_fused_attention(how)) return attend_fused(q, k, v, how);
   if (!has_kernel(q, v, how)) return attend_by_operators(q, k, v, how);
   AttentionOptions kernel = how;
   if (how.bias.defined()) kernel.bias = how.bias.expand({q.size(1), q.size(2), k.size(1)});

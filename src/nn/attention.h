@@ -25,4 +25,10 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& how);
 
+// The same by LibTorch 2's fused kernels, which attend() takes on other devices where they are there and know
+// how: neither dropout by our draws nor rows that may see nothing.
+bool has_fused_attention(const AttentionOptions& how);
+at::Tensor attend_fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionOptions& how);
+
 }  // namespace melete

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "dist/group.h"
 
 namespace melete {
@@ -35,14 +36,46 @@ at::Tensor spread(const at::Tensor& variance) {
   return at::sqrt(at::clamp_min(variance, 1e-5)).unsqueeze(1);
 }
 
-void move_average(at::Tensor& average, const at::Tensor& now, double decay, bool begun) {
-  if (begun)
-    average.mul_(decay).add_(now, 1 - decay);
-  else
-    average.copy_(now);
+// Whether all is finite. The CPU looks and leaves; another device is not waited for, but keeps what it has.
+class Soundness {
+ public:
+  explicit Soundness(const at::Tensor& sum)
+      : on_cpu_(sum.device().is_cpu()), sound_(at::isfinite(sum)), broken_(on_cpu_ && !sound_.item<bool>()) {}
+
+  bool known_broken() const { return broken_; }
+  at::Tensor choose(const at::Tensor& now, const at::Tensor& before) const {
+    return on_cpu_ ? now : at::where(sound_, now, before);
+  }
+  const at::Tensor& value() const { return sound_; }  // bool, on the device
+
+ private:
+  bool on_cpu_;
+  at::Tensor sound_;
+  bool broken_;
+};
+
+// begun: [1] 0 or 1
+void move_average(at::Tensor& average, const at::Tensor& now, double decay, const at::Tensor& begun,
+                  const Soundness& sound) {
+  if (begun.device().is_cpu()) {
+    if (begun.item<float>() != 0)
+      average.mul_(decay).add_(now, 1 - decay);
+    else
+      average.copy_(now);
+    return;
+  }
+  const at::Tensor moved = at::where(begun.ne(0), average * decay + now * (1 - decay), now);
+  average.copy_(sound.choose(moved, average));
 }
 
 }  // namespace
+
+bool HostFlag::read(const at::Tensor& flag) {
+  const int64_t version = flag._version();
+  if (flag.device().is_cpu() || version != version_) value_ = flag.item<float>() != 0;
+  version_ = version;
+  return value_;
+}
 
 at::Tensor unit_vectors(const at::Tensor& x) {
   return torch::nn::functional::normalize(x, torch::nn::functional::NormalizeFuncOptions().dim(-1));
@@ -82,7 +115,7 @@ CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bo
     const at::NoGradGuard no_grad;
     if (learning) require(draws != nullptr, "[codebook] training needs a source of random draws");
     if (learning || (config_.kmeans_in_eval && draws != nullptr)) {
-      if (initialised.item<float>() == 0) {
+      if (!known_initialised_.read(initialised)) {
         // A batch that is not finite leaves the codebook as it is; the trainer skips that step anyway.
         const bool broken = !at::isfinite(rows.sum()).item<bool>();
         const bool sound = group_ ? !group_->any(broken) : !broken;
@@ -112,9 +145,13 @@ at::Tensor CodebookImpl::codes_seen() const {
     codes = codes.detach();
   else if (config_.moving_average)
     codes = codes.clone();
-  if (!config_.affine || vectors_begun.item<float>() == 0 || codes_begun.item<float>() == 0) return codes;
-  return (codes - codes_mean.unsqueeze(1)) * (spread(vectors_variance) / spread(codes_variance)) +
-         vectors_mean.unsqueeze(1);
+  if (!config_.affine) return codes;
+  const bool on_cpu = codes.device().is_cpu();
+  if (on_cpu && (vectors_begun.item<float>() == 0 || codes_begun.item<float>() == 0)) return codes;
+  const at::Tensor mapped =
+      (codes - codes_mean.unsqueeze(1)) * (spread(vectors_variance) / spread(codes_variance)) +
+      vectors_mean.unsqueeze(1);
+  return on_cpu ? mapped : at::where(vectors_begun.ne(0).logical_and(codes_begun.ne(0)), mapped, codes);
 }
 
 at::Tensor CodebookImpl::nearness(const at::Tensor& x, const at::Tensor& seen) const {
@@ -128,7 +165,7 @@ at::Tensor CodebookImpl::choose(const at::Tensor& x, const at::Tensor& seen, Dra
     require(draws != nullptr, "[codebook] stochastic codes need a source of random draws");
     const at::Tensor scores = nearness(x, seen);
     const at::Tensor noise = -clamped_log(-clamped_log(draws->uniform("gumbel", scores.sizes())));
-    return (scores / config_.temperature + noise.to(scores.device())).argmax(-1);
+    return (scores / config_.temperature + sent_to(scores.device(), noise)).argmax(-1);
   }
   std::vector<at::Tensor> codes;
   for (int64_t i = 0; i < config_.books; ++i) codes.push_back(nearest_centre(x[i], seen[i], config_.cosine));
@@ -182,11 +219,18 @@ CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::T
   const at::Tensor first = at::arange(config_.books, codes.options()).unsqueeze(1) * config_.size;
   const at::Tensor places = (codes + first).flatten();
   sums.index_add_(0, places, x.flatten(0, 1));
-  chosen.copy_(at::bincount(places, {}, size));
+  const bool on_cpu = all.device().is_cpu();
+  if (on_cpu)
+    chosen.copy_(at::bincount(places, {}, size));
+  else  // which would ask the device how large the largest is
+    chosen.index_add_(0, places, at::ones({1}, x.options()).expand({places.size(0)}));
   rows[group_ ? group_->rank() : 0].fill_(rows_here);
   if (group_) group_->sum(all);
-  Gathered gathered{chosen, sums, {}};
-  const at::Tensor numbers = rows.to(at::kCPU).to(at::kLong);
+  Gathered gathered{chosen, sums, {rows_here}};
+  if (!group_) return gathered;
+  // Hosts tell each other, so that none waits for its device.
+  const at::Tensor numbers =
+      on_cpu ? rows.to(at::kLong) : group_->gather(at::full({1}, rows_here, at::kLong)).flatten();
   gathered.rows.assign(numbers.data_ptr<int64_t>(), numbers.data_ptr<int64_t>() + ranks);
   return gathered;
 }
@@ -195,10 +239,16 @@ CodebookImpl::Gathered CodebookImpl::gather_all(const at::Tensor& x, const at::T
 // dim]
 at::Tensor CodebookImpl::rows_of_all(const at::Tensor& x, const std::vector<int64_t>& rows_of_ranks,
                                      const at::Tensor& wanted) const {
-  if (!group_ || group_->alone()) return x.index_select(0, wanted.to(x.device()));
+  if (!group_ || group_->alone()) return x.index_select(0, sent_to(x.device(), wanted));
   const int64_t first =
       std::accumulate(rows_of_ranks.begin(), rows_of_ranks.begin() + group_->rank(), int64_t{0});
   const at::Tensor local = wanted - first;
+  if (!wanted.device().is_cpu()) {
+    const at::Tensor here = (local >= 0).logical_and(local < x.size(0)).unsqueeze(1);
+    at::Tensor rows = x.index_select(0, local.clamp(0, x.size(0) - 1)).masked_fill(here.logical_not(), 0);
+    group_->sum(rows);
+    return rows;
+  }
   const at::Tensor mine = at::nonzero((local >= 0).logical_and(local < x.size(0))).squeeze(1);
   at::Tensor rows = at::zeros({wanted.size(0), x.size(1)}, x.options());
   rows.index_copy_(0, mine.to(x.device()), x.index_select(0, local.index_select(0, mine).to(x.device())));
@@ -232,6 +282,7 @@ void CodebookImpl::initialise(const at::Tensor& x, Draws& draws) {
   embedding_sum.copy_(centres * sizes.unsqueeze(1));
   counts.copy_(sizes);
   initialised.fill_(1);
+  known_initialised_.read(initialised);  // now, so that no later step has to wait for it
 }
 
 // The affine map's mean and variance of the vectors, of all ranks, and of the codes.
@@ -240,22 +291,22 @@ void CodebookImpl::follow_moments(const at::Tensor& x, bool of_codes) {
                              at::full({1}, static_cast<double>(x.size(1)), x.options())});
   if (group_) group_->sum(sums);
   // Vectors that are not finite, on whatever rank, leave every rank's moments as they are.
-  if (!at::isfinite(sums.sum()).item<bool>()) return;
+  const Soundness sound(sums.sum());
+  if (sound.known_broken()) return;
   const int64_t values = config_.books * config_.dim;
   const at::Tensor rows = sums[2 * values];
   const at::Tensor mean = (sums.narrow(0, 0, values) / rows).view_as(vectors_mean);
   at::Tensor variance = (sums.narrow(0, values, values) / rows).view_as(vectors_mean) - mean.square();
   if (!group_ || group_->alone()) variance = x.var(1, /*unbiased=*/false);
-  const bool vectors_were = vectors_begun.item<float>() != 0;
-  move_average(vectors_mean, mean, config_.affine_vectors_decay, vectors_were);
-  move_average(vectors_variance, variance, config_.affine_vectors_decay, vectors_were);
-  vectors_begun.fill_(1);
+  move_average(vectors_mean, mean, config_.affine_vectors_decay, vectors_begun, sound);
+  move_average(vectors_variance, variance, config_.affine_vectors_decay, vectors_begun, sound);
+  vectors_begun.copy_(sound.choose(at::ones_like(vectors_begun), vectors_begun));
   if (!of_codes) return;
   const at::Tensor codes = embedding.detach().view({config_.books, config_.size, config_.dim});
-  const bool codes_were = codes_begun.item<float>() != 0;
-  move_average(codes_mean, codes.mean(1), config_.affine_codes_decay, codes_were);
-  move_average(codes_variance, codes.var(1, /*unbiased=*/false), config_.affine_codes_decay, codes_were);
-  codes_begun.fill_(1);
+  move_average(codes_mean, codes.mean(1), config_.affine_codes_decay, codes_begun, sound);
+  move_average(codes_variance, codes.var(1, /*unbiased=*/false), config_.affine_codes_decay, codes_begun,
+               sound);
+  codes_begun.copy_(sound.choose(at::ones_like(codes_begun), codes_begun));
 }
 
 void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& counted,
@@ -269,9 +320,10 @@ void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, const at
                                                            codes.index({Slice(), counted}), x.size(1))
                                               : gather_all(vectors, codes, x.size(1));
   // Vectors that are not finite, on whatever rank, leave every rank's codebook as it is.
-  if (!at::isfinite(gathered.sums.sum()).item<bool>()) return;
-  counts.lerp_(gathered.counts, 1 - config_.decay);
-  embedding_sum.lerp_(gathered.sums, 1 - config_.decay);
+  const Soundness sound(gathered.sums.sum());
+  if (sound.known_broken()) return;
+  counts.lerp_(sound.choose(gathered.counts, counts), 1 - config_.decay);
+  embedding_sum.lerp_(sound.choose(gathered.sums, embedding_sum), 1 - config_.decay);
 
   const double size = static_cast<double>(config_.size);
   for (int64_t i = 0; i < config_.books; ++i) {
@@ -279,9 +331,14 @@ void CodebookImpl::follow(const at::Tensor& x, const at::Tensor& codes, const at
     const at::Tensor smoothed = (chosen + config_.epsilon) / (total + size * config_.epsilon) * total;
     at::Tensor means = book(embedding_sum, i) / smoothed.unsqueeze(1);
     if (config_.cosine) means = unit_vectors(means);
-    book(embedding.detach(), i).copy_(means);
+    const at::Tensor own = book(embedding.detach(), i);
+    own.copy_(sound.choose(means, own));
   }
-  if (config_.dead_code_threshold > 0) revive_dead_codes(x, gathered.rows, draws);
+  if (config_.dead_code_threshold <= 0) return;
+  if (x.device().is_cpu())
+    revive_dead_codes(x, gathered.rows, draws);
+  else
+    revive_without_waiting(x, gathered.rows, sound.value(), draws);
 }
 
 void CodebookImpl::revive_dead_codes(const at::Tensor& x, const std::vector<int64_t>& rows, Draws& draws) {
@@ -295,6 +352,33 @@ void CodebookImpl::revive_dead_codes(const at::Tensor& x, const std::vector<int6
     embedding.detach().index_copy_(0, places, chosen);
     counts.index_fill_(0, places, config_.dead_code_threshold);
     embedding_sum.index_copy_(0, places, chosen * config_.dead_code_threshold);
+  }
+}
+
+// The same where only the device knows which codes are dead: rows for all of them, of which each dead code
+// takes the next. A book without dead codes uses up draws here and none on the CPU.
+void CodebookImpl::revive_without_waiting(const at::Tensor& x, const std::vector<int64_t>& rows,
+                                          const at::Tensor& sound, Draws& draws) {
+  const int64_t population = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  const int64_t drawn = std::min(population, config_.size);
+  for (int64_t i = 0; i < config_.books; ++i) {
+    const at::Tensor own_counts = book(counts, i), sums = book(embedding_sum, i),
+                     codes = book(embedding.detach(), i);
+    const at::Tensor dead = (own_counts < config_.dead_code_threshold).logical_and(sound);
+    const at::Tensor order = sent_to(x.device(), draws.rows("revive", population, drawn));
+    const at::Tensor turn = (dead.to(at::kLong).cumsum(0) - 1).clamp_min(0);
+    at::Tensor wanted = order.index_select(0, turn.remainder(drawn));
+    if (population <
+        config_.size) {  // there may be more dead codes than rows: then rows come again at random
+      const at::Tensor repeated = sent_to(x.device(), draws.rows("revive", population, config_.size));
+      wanted = at::where(dead.sum() > population, repeated.index_select(0, turn), wanted);
+    }
+    at::Tensor chosen = rows_of_all(x[i], rows, wanted);
+    if (config_.cosine) chosen = unit_vectors(chosen);
+    const at::Tensor which = dead.unsqueeze(1);
+    codes.copy_(at::where(which, chosen, codes));
+    own_counts.masked_fill_(dead, config_.dead_code_threshold);
+    sums.copy_(at::where(which, chosen * config_.dead_code_threshold, sums));
   }
 }
 

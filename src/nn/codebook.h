@@ -37,6 +37,16 @@ struct CodebookConfig {
   double affine_codes_decay = 0.9;
 };
 
+// What a buffer [1] of 0 or 1 says, read from its device only after somebody has written to it.
+class HostFlag {
+ public:
+  bool read(const at::Tensor& flag);
+
+ private:
+  int64_t version_ = -1;
+  bool value_ = false;
+};
+
 // In a group of several ranks it follows the vectors of all of them, and is the same on every rank.
 struct CodebookImpl : torch::nn::Module, GroupMember {
   explicit CodebookImpl(const CodebookConfig& config);
@@ -79,9 +89,12 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
   void initialise(const at::Tensor& x, Draws& draws);
   void follow(const at::Tensor& x, const at::Tensor& codes, const at::Tensor& counted, Draws& draws);
   void revive_dead_codes(const at::Tensor& x, const std::vector<int64_t>& rows, Draws& draws);
+  void revive_without_waiting(const at::Tensor& x, const std::vector<int64_t>& rows, const at::Tensor& sound,
+                              Draws& draws);
   void follow_moments(const at::Tensor& x, bool of_codes);
 
   CodebookConfig config_;
+  HostFlag known_initialised_;
 };
 TORCH_MODULE(Codebook);
 

@@ -3,6 +3,7 @@
 #include <torch/autograd.h>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "kernels/few_rows.h"
 #include "nn/activation.h"
 #include "nn/draws.h"
@@ -44,8 +45,8 @@ at::Tensor project(const at::Tensor& x, const torch::nn::Linear& layer) {
 
 at::Tensor dropout(const at::Tensor& x, double rate, Draws* draws) {
   if (rate == 0 || draws == nullptr) return x;
-  const at::Tensor keep = (draws->uniform("dropout", x.sizes()) >= rate).to(x.options());
-  return x * keep.mul_(1 / (1 - rate));
+  const at::Tensor keep = (draws->uniform("dropout", x.sizes()) >= rate).to(x.scalar_type());
+  return x * sent_to(x.device(), keep).mul_(1 / (1 - rate));
 }
 
 FeedForwardImpl::FeedForwardImpl(const FeedForwardConfig& config) : dropout_(config.dropout) {

@@ -14,6 +14,13 @@ at::Tensor random_weight(at::IntArrayRef shape) {
   return at::randn(shape) / std::sqrt(static_cast<double>(inputs));
 }
 
+at::Device device_of(const torch::nn::Module& module) {
+  const std::vector<at::Tensor> weights = module.parameters();
+  if (!weights.empty()) return weights.front().device();
+  const std::vector<at::Tensor> buffers = module.buffers();
+  return buffers.empty() ? at::Device(at::kCPU) : buffers.front().device();
+}
+
 void freeze(torch::nn::Module& module) {
   module.eval();
   for (at::Tensor& parameter : module.parameters()) parameter.requires_grad_(false);

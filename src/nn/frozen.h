@@ -24,7 +24,8 @@ class FrozenScope {
 // What a weight [out, in, ...] of a model is before its own are loaded.
 at::Tensor random_weight(at::IntArrayRef shape);
 
-void freeze(torch::nn::Module& module);  // eval mode, no parameter wants a gradient
+at::Device device_of(const torch::nn::Module& module);  // where its weights are; without any, the CPU
+void freeze(torch::nn::Module& module);                 // eval mode, no parameter wants a gradient
 
 // Parameters and buffers by name, not copied.
 TensorMap tensors_of(const torch::nn::Module& module);

@@ -3,6 +3,7 @@
 #include <torch/fft.h>
 
 #include "core/base/error.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -21,10 +22,12 @@ at::Tensor inverse_stft(const at::Tensor& spectrum, const StftConfig& config, Fr
   const int64_t n_fft = config.n_fft, slack = n_fft - config.window, frames = spectrum.size(2);
   require(spectrum.size(1) == n_fft / 2 + 1, "[stft] expected {} bins for n_fft {}, got {}", n_fft / 2 + 1,
           n_fft, spectrum.size(1));
-  at::Tensor window =
-      window_of(config.window_shape, config.window, at::TensorOptions(spectrum.device()).dtype(at::kFloat));
+  // What the windows add up to is known without the spectrum, on the host: nobody waits for a device to check
+  // it.
+  at::Tensor window = window_of(config.window_shape, config.window, at::kFloat);
   if (slack > 0) window = at::constant_pad_nd(window, {slack / 2, slack - slack / 2});
-  const at::Tensor waves = torch::fft::irfft(spectrum, n_fft, 1) * window.unsqueeze(1);
+  const at::Tensor waves =
+      torch::fft::irfft(spectrum, n_fft, 1) * sent_to(spectrum.device(), window).unsqueeze(1);
   const at::Tensor sum = overlap_add(waves, config.hop);
   const at::Tensor weight =
       overlap_add(window.square().view({1, n_fft, 1}).expand({1, n_fft, frames}), config.hop);
@@ -35,7 +38,7 @@ at::Tensor inverse_stft(const at::Tensor& spectrum, const StftConfig& config, Fr
   const at::Tensor inner = weight.narrow(1, edge, samples);
   require(inner.min().item<double>() > 1e-11, "[stft] windows of {} samples leave gaps at a hop of {}",
           config.window, config.hop);
-  return sum.narrow(1, edge, samples) / inner;
+  return sum.narrow(1, edge, samples) / sent_to(sum.device(), inner);
 }
 
 }  // namespace melete

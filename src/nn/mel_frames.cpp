@@ -2,6 +2,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -54,7 +55,7 @@ at::Tensor MelFrames::operator()(const at::Tensor& audio) const {
               : stft(mirror_ends(audio, (config_.window - config_.hop) / 2), stft_config, StftEnds::cut);
   const at::Tensor power = at::view_as_real(spectrum).square().sum(-1).transpose(1, 2);
   const bool magnitudes = config_.values == "log_magnitude";
-  const at::Tensor bands = at::matmul(magnitudes ? power.sqrt() : power, filters_.to(audio.device()));
+  const at::Tensor bands = at::matmul(magnitudes ? power.sqrt() : power, sent_to(audio.device(), filters_));
   if (magnitudes) return bands.clamp_min(kQuietestMagnitude).log();
   return config_.values == "power" ? bands : 10 * bands.clamp_min(kQuietestPower).log10();
 }

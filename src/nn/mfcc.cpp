@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -100,17 +101,19 @@ at::Tensor Mfcc::operator()(const at::Tensor& audio) const {
   require(frames > 0, "[mfcc] expected at least {} samples, got {}", config_.hop, audio.size(1));
   const int64_t both[] = {around / 2, around - around / 2};
   const at::Tensor padded =
-      at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kCPU, at::kFloat), both);
+      at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kFloat), both);
   at::Tensor x = padded.unfold(1, config_.window, config_.hop);  // [batch, frames, window]
   x = x - x.mean(-1, true);
   const at::Tensor before = at::cat({x.narrow(-1, 0, 1), x.narrow(-1, 0, config_.window - 1)}, -1);
-  x = (x - config_.preemphasis * before) * window_;
+  x = (x - config_.preemphasis * before) * sent_to(x.device(), window_);
   const at::Tensor power = at::fft_rfft(x, n_fft_).abs().square();
   const at::Tensor cepstrum =
-      at::matmul(at::matmul(power, filters_).clamp_min(kFloor).log(), cosines_).transpose(1, 2);
+      at::matmul(at::matmul(power, sent_to(x.device(), filters_)).clamp_min(kFloor).log(),
+                 sent_to(x.device(), cosines_))
+          .transpose(1, 2);
   const at::Tensor velocity = slopes(cepstrum, config_.delta_window);
   const at::Tensor all = at::cat({cepstrum, velocity, slopes(velocity, config_.delta_window)}, 1);
-  return all.transpose(1, 2).contiguous().to(audio.device());
+  return all.transpose(1, 2).contiguous();
 }
 
 }  // namespace melete

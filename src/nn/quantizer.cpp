@@ -194,7 +194,8 @@ Quantized QuantizerImpl::forward(const at::Tensor& x, Draws* draws, bool update,
     codes.push_back(result.codes);
     losses.push_back(result.losses);
   }
-  return {parts.size() == 1 ? vectors.front() : at::cat(vectors, -1), at::stack(codes), at::stack(losses)};
+  return {parts.size() == 1 ? vectors.front() : at::cat(vectors, -1), at::stack(codes), at::stack(losses),
+          used};
 }
 
 at::Tensor QuantizerImpl::decode(const at::Tensor& codes) {

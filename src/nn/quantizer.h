@@ -70,7 +70,8 @@ struct Quantized {
   at::Tensor vectors;  // [batch, frames, dim]; straight-through: vq and lfq pass its gradient on unchanged
   // [groups, batch, frames, quantizers * codebooks] int64, stage by stage, -1 where a stage was dropped
   at::Tensor codes;
-  at::Tensor losses;  // [groups, quantizers] weighted auxiliary loss of every stage; zeros in eval
+  at::Tensor losses;   // [groups, quantizers] weighted auxiliary loss of every stage; zeros in eval
+  int64_t stages = 0;  // in use; the others were dropped
 };
 
 // A residual chain over one group of channels.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/codebook.h"
 #include "nn/lookup_free.h"
 #include "nn/quantizer.h"
@@ -119,7 +120,7 @@ struct VectorStage : QuantizerStage {
     if (config_.orthogonal_active_only) codes = codes.index_select(1, std::get<0>(at::_unique(chosen)));
     if (const int64_t most = config_.orthogonal_max_codes; most > 0 && codes.size(1) > most) {
       require(draws != nullptr, "[quantizer] orthogonal_max_codes needs a source of random draws");
-      codes = codes.index_select(1, draws->rows("orthogonal", codes.size(1), most).to(codes.device()));
+      codes = codes.index_select(1, sent_to(codes.device(), draws->rows("orthogonal", codes.size(1), most)));
     }
     const at::Tensor directions = unit_vectors(codes);
     const double count = static_cast<double>(codes.size(1));
@@ -148,7 +149,7 @@ struct BitStage : QuantizerStage {
     const at::Tensor positive = x > 0;
     const at::Tensor signs =
         at::where(positive, at::full({}, scale_, x.options()), at::full({}, -scale_, x.options()));
-    at::Tensor codes = (positive.to(at::kLong) * place_value_.to(x.device())).sum(-1);
+    at::Tensor codes = (positive.to(at::kLong) * sent_to(x.device(), place_value_)).sum(-1);
     if (!several) codes = codes.unsqueeze(-1);
     if (!is_training()) return {signs.reshape_as(given), codes, {}};
     return {straight_through(x, signs).reshape_as(given), codes,
@@ -158,7 +159,7 @@ struct BitStage : QuantizerStage {
 
   at::Tensor vectors(const at::Tensor& codes) override {
     const at::Tensor bits =
-        codes.unsqueeze(-1).bitwise_and(place_value_.to(codes.device())).ne(0).to(at::kFloat);
+        codes.unsqueeze(-1).bitwise_and(sent_to(codes.device(), place_value_)).ne(0).to(at::kFloat);
     return (bits * (2 * scale_) - scale_).flatten(-2);
   }
 
@@ -170,7 +171,7 @@ struct BitStage : QuantizerStage {
       const int64_t all = rows.size(0);
       const auto kept = static_cast<int64_t>(static_cast<double>(all) * config_.entropy_fraction);
       require(draws != nullptr, "[quantizer] entropy_fraction needs a source of random draws");
-      const at::Tensor order = draws->normal("entropy", {all}).argsort().to(rows.device());
+      const at::Tensor order = sent_to(rows.device(), draws->normal("entropy", {all}).argsort());
       rows = rows.index({order < kept});
     }
     LookupFreeEntropy entropy;
@@ -179,7 +180,7 @@ struct BitStage : QuantizerStage {
     } else {
       if (!codebook_.defined())
         codebook_ = vectors(at::arange(config_.codebook_size, at::kLong).unsqueeze(-1));
-      entropy = dense_entropy(rows, codebook_.to(rows.device()), config_.entropy_sharpness);
+      entropy = dense_entropy(rows, sent_to(rows.device(), codebook_), config_.entropy_sharpness);
     }
     return entropy.of_frames - config_.diversity * entropy.of_use;
   }

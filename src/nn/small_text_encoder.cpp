@@ -5,6 +5,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -66,7 +67,7 @@ SmallTextEncoderImpl::SmallTextEncoderImpl(const SmallTextEncoderConfig& config)
 TextEmbeddings SmallTextEncoderImpl::forward(const std::vector<std::string>& texts, Draws* draws) {
   const TextIds text = text_ids(*tokenizer_, texts, config_.max_tokens);
   const auto device = embedding->weight.device();
-  const at::Tensor ids = text.ids.to(device), mask = text.mask.to(device);
+  const at::Tensor ids = sent_to(device, text.ids), mask = sent_to(device, text.mask);
   const at::Tensor y =
       transformer(embedding(ids), two_sided_bias(position_bias, ids.size(1)), mask, Context(), draws);
   return {y * mask.unsqueeze(-1), mask};

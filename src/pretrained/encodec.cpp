@@ -241,16 +241,18 @@ EncodecCodec::EncodecCodec(Encodec model) : model_(std::move(model)) {
 at::Tensor EncodecCodec::encode(const at::Tensor& audio) const {
   require(audio.dim() == 2 && audio.size(1) > 0, "[encodec] expected audio [batch, samples], got [{}]",
           fmt::join(audio.sizes(), ", "));
-  const FrozenScope frozen(audio);
-  return model_->quantize(model_->encode(audio.unsqueeze(1)));
+  const at::Tensor wave = audio.to(device_of(*model_));
+  const FrozenScope frozen(wave);
+  return model_->quantize(model_->encode(wave.unsqueeze(1))).to(audio.device());
 }
 
 at::Tensor EncodecCodec::decode(const at::Tensor& codes) const {
   require(codes.dim() == 3 && codes.size(2) >= 1 && codes.size(2) <= model_->config().codebooks,
           "[encodec] expected codes [batch, frames, 1 .. {}], got [{}]", model_->config().codebooks,
           fmt::join(codes.sizes(), ", "));
-  const FrozenScope frozen(codes);
-  return model_->decode(model_->vectors(codes.to(at::kLong))).squeeze(1);
+  const at::Tensor here = codes.to(device_of(*model_), at::kLong);
+  const FrozenScope frozen(here);
+  return model_->decode(model_->vectors(here)).squeeze(1).to(codes.device());
 }
 
 }  // namespace melete

@@ -136,6 +136,7 @@ class EncodecCodec final : public Codec {
   }
   at::Tensor encode(const at::Tensor& audio) const override;
   at::Tensor decode(const at::Tensor& codes) const override;
+  void move_to(at::Device device) override { model_->to(device); }
 
   const Encodec& model() const { return model_; }
 

@@ -24,7 +24,7 @@ Assignment assign(const at::Tensor& rows, const at::Tensor& centroids) {
 
 // An index drawn with the given weights. Where all are zero, any.
 int64_t draw(const at::Tensor& weights, Rng& rng) {
-  const at::Tensor sums = weights.to(at::kDouble).cumsum(0).contiguous();
+  const at::Tensor sums = weights.to(at::kDouble).cumsum(0).to(at::kCPU).contiguous();
   const int64_t count = sums.size(0);
   const double* begin = sums.data_ptr<double>();
   const double total = begin[count - 1];
@@ -35,7 +35,7 @@ int64_t draw(const at::Tensor& weights, Rng& rng) {
 
 // k-means++: each next centroid is a row, drawn by its squared distance to those that are there.
 at::Tensor plus_plus(const at::Tensor& rows, int64_t clusters, Rng& rng) {
-  const at::Tensor centroids = at::empty({clusters, rows.size(1)});
+  const at::Tensor centroids = at::empty({clusters, rows.size(1)}, rows.options());
   const at::Tensor squares = rows.square().sum(1);
   at::Tensor nearest;
   for (int64_t i = 0; i < clusters; ++i) {
@@ -55,9 +55,9 @@ struct Sums {
 };
 
 Sums sums_of(const at::Tensor& rows, const at::Tensor& cluster, int64_t clusters) {
-  Sums result{at::zeros({clusters, rows.size(1)}), at::zeros({clusters})};
+  Sums result{at::zeros({clusters, rows.size(1)}, rows.options()), at::zeros({clusters}, rows.options())};
   result.sum.index_add_(0, cluster, rows);
-  result.count.index_add_(0, cluster, at::ones({rows.size(0)}));
+  result.count.index_add_(0, cluster, at::ones({rows.size(0)}, rows.options()));
   return result;
 }
 
@@ -73,7 +73,7 @@ void reseed(const at::Tensor& centroids, const std::vector<int64_t>& which, cons
 }
 
 std::vector<int64_t> below(const at::Tensor& values, double limit) {
-  const at::Tensor found = (values < limit).nonzero().flatten().contiguous();
+  const at::Tensor found = (values < limit).nonzero().flatten().to(at::kCPU).contiguous();
   return {found.data_ptr<int64_t>(), found.data_ptr<int64_t>() + found.numel()};
 }
 
@@ -86,8 +86,8 @@ void check_rows(const at::Tensor& rows, int64_t number) {
 class Fit {
  public:
   Fit(const FrameBatches& batches, const KmeansConfig& config,
-      const std::function<void(const KmeansProgress&)>& progress)
-      : batches_(batches), config_(config), progress_(progress) {}
+      const std::function<void(const KmeansProgress&)>& progress, at::Device device)
+      : batches_(batches), config_(config), progress_(progress), device_(device) {}
 
   KmeansFit run() {
     take_sample();
@@ -98,6 +98,8 @@ class Fit {
     const at::Tensor used = sums_of(sample_, last.cluster, config_.clusters).count;
     result_.unused = static_cast<int64_t>(below(used, 0.5).size());
     result_.centroids.vectors = centroids_;
+    for (at::Tensor* tensor : {&result_.centroids.vectors, &result_.centroids.mean, &result_.centroids.scale})
+      if (tensor->defined()) *tensor = tensor->to(at::kCPU);
     return result_;
   }
 
@@ -120,7 +122,7 @@ class Fit {
     std::vector<at::Tensor> parts;
     int64_t frames = 0;
     for (; frames < wanted && next_ < config_.max_batches; ++next_) {
-      parts.push_back(batches_(next_).to(at::kCPU, at::kFloat));
+      parts.push_back(batches_(next_).to(device_, at::kFloat));
       check_rows(parts.back(), next_);
       frames += parts.back().size(0);
     }
@@ -167,7 +169,7 @@ class Fit {
     int64_t since_best = 0, number = 0;
     at::Tensor recent = counts_.clone();  // fades, so that a cluster is judged by many batches
     for (; next_ < config_.max_batches && since_best < config_.patience; ++next_, ++number) {
-      const at::Tensor rows = prepared(batches_(next_).to(at::kCPU, at::kFloat));
+      const at::Tensor rows = prepared(batches_(next_).to(device_, at::kFloat));
       check_rows(rows, next_);
       const Assignment now = assign(rows, centroids_);
       const Sums sums = sums_of(rows, now.cluster, config_.clusters);
@@ -208,6 +210,7 @@ class Fit {
   const FrameBatches& batches_;
   const KmeansConfig& config_;
   const std::function<void(const KmeansProgress&)>& progress_;
+  at::Device device_;
   KmeansFit result_;
   at::Tensor sample_, centroids_, counts_;
   int64_t next_ = 0;
@@ -231,9 +234,9 @@ void describe(Schema& schema, KmeansConfig& config) {
 }
 
 KmeansFit fit_kmeans(const FrameBatches& batches, const KmeansConfig& config,
-                     const std::function<void(const KmeansProgress&)>& progress) {
+                     const std::function<void(const KmeansProgress&)>& progress, at::Device device) {
   const at::NoGradGuard no_grad;
-  return Fit(batches, config, progress).run();
+  return Fit(batches, config, progress, device).run();
 }
 
 }  // namespace melete

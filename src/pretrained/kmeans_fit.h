@@ -46,7 +46,9 @@ struct KmeansFit {
 // Batch `number` of the stream: [frames, dim], as many as it likes, a function of its number.
 using FrameBatches = std::function<at::Tensor(int64_t number)>;
 
+// Computes on `device`; the centroids come to the host.
 KmeansFit fit_kmeans(const FrameBatches& batches, const KmeansConfig& config,
-                     const std::function<void(const KmeansProgress&)>& progress = {});
+                     const std::function<void(const KmeansProgress&)>& progress = {},
+                     at::Device device = at::kCPU);
 
 }  // namespace melete

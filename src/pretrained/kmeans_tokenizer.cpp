@@ -23,8 +23,9 @@ TensorMap below(const TensorMap& tensors, const std::string& prefix) {
 }  // namespace
 
 at::Tensor MfccFeatures::frames_of(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return mfcc_(audio);
+  const at::Tensor wave = audio.to(device_);
+  const FrozenScope frozen(wave);
+  return mfcc_(wave).to(audio.device());
 }
 
 Json MfccFeatures::config() const {
@@ -39,8 +40,9 @@ HubertFeatures::HubertFeatures(Hubert model, int64_t layer) : model_(std::move(m
 }
 
 at::Tensor HubertFeatures::frames_of(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return model_->hidden_state(audio, layer_);
+  const at::Tensor wave = audio.to(device_of(*model_));
+  const FrozenScope frozen(wave);
+  return model_->hidden_state(wave, layer_).to(audio.device());
 }
 
 Json HubertFeatures::config() const {
@@ -79,10 +81,17 @@ KmeansTokenizer::KmeansTokenizer(std::unique_ptr<FrameFeatures> features, Centro
 at::Tensor KmeansTokenizer::tokenize(const at::Tensor& audio) const {
   require(audio.dim() == 2, "[semantic tokenizer] expected audio [batch, samples], got {} dimensions",
           audio.dim());
-  const FrozenScope frozen(audio);
-  at::Tensor x = features_->frames_of(audio);
+  const at::Tensor wave = audio.to(centroids_.vectors.device());
+  const FrozenScope frozen(wave);
+  at::Tensor x = features_->frames_of(wave);
   if (centroids_.mean.defined()) x = (x - centroids_.mean) * centroids_.scale;
-  return nearest_centroid(x, centroids_.vectors);
+  return nearest_centroid(x, centroids_.vectors).to(audio.device());
+}
+
+void KmeansTokenizer::move_to(at::Device device) {
+  features_->move_to(device);
+  for (at::Tensor* tensor : {&centroids_.vectors, &centroids_.mean, &centroids_.scale})
+    if (tensor->defined()) *tensor = tensor->to(device);
 }
 
 Json KmeansTokenizer::config() const {

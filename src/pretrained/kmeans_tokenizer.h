@@ -8,14 +8,14 @@
 #include "io/tensors.h"
 #include "nn/mfcc.h"
 #include "pretrained/hubert.h"
+#include "roles/placed.h"
 #include "roles/semantic_tokenizer.h"
 
 namespace melete {
 
 // What k-means clusters. Frozen; callable from several threads at once.
-class FrameFeatures {
+class FrameFeatures : public Placed {
  public:
-  virtual ~FrameFeatures() = default;
   virtual std::string kind() const = 0;  // "mfcc", "hubert"
   virtual int64_t rate_hz() const = 0;
   virtual int64_t samples_per_frame() const = 0;
@@ -38,11 +38,13 @@ class MfccFeatures final : public FrameFeatures {
   int64_t frames(int64_t samples) const override { return samples / mfcc_.config().hop; }
   int64_t dim() const override { return mfcc_.dim(); }
   at::Tensor frames_of(const at::Tensor& audio) const override;
+  void move_to(at::Device device) override { device_ = device; }
   nlohmann::ordered_json config() const override;
   TensorMap tensors() const override { return {}; }
 
  private:
   Mfcc mfcc_;
+  at::Device device_ = at::kCPU;
 };
 
 class HubertFeatures final : public FrameFeatures {
@@ -55,6 +57,7 @@ class HubertFeatures final : public FrameFeatures {
   int64_t frames(int64_t samples) const override { return model_->config().frames(samples); }
   int64_t dim() const override { return model_->config().dim; }
   at::Tensor frames_of(const at::Tensor& audio) const override;
+  void move_to(at::Device device) override { model_->to(device); }
   nlohmann::ordered_json config() const override;  // the layers above are left out
   TensorMap tensors() const override;
 
@@ -85,6 +88,7 @@ class KmeansTokenizer final : public SemanticTokenizer {
   int64_t tokens(int64_t samples) const override { return features_->frames(samples); }
   int64_t shortest_samples() const override { return features_->shortest_samples(); }
   at::Tensor tokenize(const at::Tensor& audio) const override;
+  void move_to(at::Device device) override;
 
   const FrameFeatures& features() const { return *features_; }
   const Centroids& centroids() const { return centroids_; }

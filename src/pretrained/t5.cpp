@@ -109,10 +109,11 @@ T5TextEncoder::T5TextEncoder(T5Encoder model, std::shared_ptr<const TextTokenize
 }
 
 TextEmbeddings T5TextEncoder::encode(const std::vector<std::string>& texts) const {
-  const FrozenScope frozen;
   const TextIds input = text_ids(*tokenizer_, texts, model_->config().max_tokens);
-  const at::Tensor ids = input.ids.to(model_->embedding.device()), mask = input.mask.to(ids.device());
-  return {model_->forward(ids, mask).masked_fill(mask.logical_not().unsqueeze(-1), 0), mask};
+  const at::Tensor ids = input.ids.to(device_of(*model_)), mask = input.mask.to(ids.device());
+  const FrozenScope frozen(ids);
+  const at::Tensor embeddings = model_->forward(ids, mask).masked_fill(mask.logical_not().unsqueeze(-1), 0);
+  return {embeddings.to(at::kCPU), input.mask};
 }
 
 }  // namespace melete

@@ -71,6 +71,7 @@ class T5TextEncoder final : public TextEncoder {
   int64_t dim() const override { return model_->config().dim; }
   const std::string& identity() const override { return identity_; }
   TextEmbeddings encode(const std::vector<std::string>& texts) const override;
+  void move_to(at::Device device) override { model_->to(device); }
 
   const T5Encoder& model() const { return model_; }
   const TextTokenizer& tokenizer() const { return *tokenizer_; }

@@ -31,13 +31,16 @@ MelVocos::MelVocos(const MelFramesConfig& config, Vocos vocoder)
 }
 
 at::Tensor MelVocos::encode(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return mel_(audio);
+  const at::Tensor wave = audio.to(device_of(*vocoder_));
+  const FrozenScope frozen(wave);
+  return mel_(wave).to(audio.device());
 }
 
 at::Tensor MelVocos::decode(const at::Tensor& frames) const {
-  const FrozenScope frozen(frames);
-  return vocoder_->forward(mel_.config().values == "decibels" ? at::pow(10.0, 0.05 * frames) : frames);
+  const at::Tensor here = frames.to(device_of(*vocoder_));
+  const FrozenScope frozen(here);
+  return vocoder_->forward(mel_.config().values == "decibels" ? at::pow(10.0, 0.05 * here) : here)
+      .to(frames.device());
 }
 
 EncodecVocos::EncodecVocos(Encodec codec, Vocos vocoder, int64_t bandwidth)
@@ -50,20 +53,28 @@ EncodecVocos::EncodecVocos(Encodec codec, Vocos vocoder, int64_t bandwidth)
   identity_ = identity_with(kind(), {{"bandwidth", bandwidth}}, codec_.identity(), vocoder_);
 }
 
+void EncodecVocos::move_to(at::Device device) {
+  codec_.move_to(device);
+  vocoder_->to(device);
+}
+
 at::Tensor EncodecVocos::encode(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return codec_.model()->vectors(codec_.encode(audio));
+  const at::Tensor wave = audio.to(device_of(*vocoder_));
+  const FrozenScope frozen(wave);
+  return codec_.model()->vectors(codec_.encode(wave)).to(audio.device());
 }
 
 at::Tensor EncodecVocos::codes(const at::Tensor& frames) const {
-  const FrozenScope frozen(frames);
-  return codec_.model()->quantize(frames.transpose(1, 2));
+  const at::Tensor here = frames.to(device_of(*vocoder_));
+  const FrozenScope frozen(here);
+  return codec_.model()->quantize(here.transpose(1, 2)).to(frames.device());
 }
 
 at::Tensor EncodecVocos::decode(const at::Tensor& frames) const {
-  const FrozenScope frozen(frames);
-  const at::Tensor vectors = vocoder_->frames_of_codes(codes(frames), codec_.codebook_size());
-  return vocoder_->forward(vectors, bandwidth_);
+  const at::Tensor here = frames.to(device_of(*vocoder_));
+  const FrozenScope frozen(here);
+  const at::Tensor vectors = vocoder_->frames_of_codes(codes(here), codec_.codebook_size());
+  return vocoder_->forward(vectors, bandwidth_).to(frames.device());
 }
 
 }  // namespace melete

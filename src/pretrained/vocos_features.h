@@ -20,6 +20,7 @@ class MelVocos final : public AudioFeatures {
   int64_t samples_per_frame() const override { return mel_.config().hop; }
   int64_t frames(int64_t samples) const override { return mel_.frames(samples); }
   const std::string& identity() const override { return identity_; }
+  void move_to(at::Device device) override { vocoder_->to(device); }
   at::Tensor encode(const at::Tensor& audio) const override;
   // Decibels and power come to the vocoder as amplitudes, which is what voicebox-pytorch gives it.
   at::Tensor decode(const at::Tensor& frames) const override;
@@ -43,6 +44,7 @@ class EncodecVocos final : public AudioFeatures {
   int64_t samples_per_frame() const override { return codec_.samples_per_frame(); }
   int64_t frames(int64_t samples) const override { return codec_.frames(samples); }
   const std::string& identity() const override { return identity_; }
+  void move_to(at::Device device) override;
   at::Tensor encode(const at::Tensor& audio) const override;
   at::Tensor decode(const at::Tensor& frames) const override;
 

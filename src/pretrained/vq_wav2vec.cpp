@@ -144,8 +144,9 @@ VqWav2VecTokenizer::VqWav2VecTokenizer(VqWav2Vec model) : model_(std::move(model
 }
 
 at::Tensor VqWav2VecTokenizer::tokenize(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return model_->codes(model_->features(audio)).flatten(1);
+  const at::Tensor wave = audio.to(device_of(*model_));
+  const FrozenScope frozen(wave);
+  return model_->codes(model_->features(wave)).flatten(1).to(audio.device());
 }
 
 }  // namespace melete

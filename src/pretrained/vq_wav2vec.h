@@ -74,6 +74,7 @@ class VqWav2VecTokenizer final : public SemanticTokenizer {
   }
   int64_t shortest_samples() const override { return model_->config().shortest_samples(); }
   at::Tensor tokenize(const at::Tensor& audio) const override;
+  void move_to(at::Device device) override { model_->to(device); }
 
   const VqWav2Vec& model() const { return model_; }
 

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <string>
 
+#include "roles/placed.h"
+
 namespace melete {
 
-class AudioFeatures {
+class AudioFeatures : public Placed {
  public:
-  virtual ~AudioFeatures() = default;
-
   virtual std::string kind() const = 0;  // "mel", "encodec"
   virtual int64_t rate_hz() const = 0;   // of the audio that encode() takes and decode() gives
   virtual int64_t dim() const = 0;       // values of a frame

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "roles/placed.h"
+
 namespace melete {
 
 // Sound of any length to codes, as it comes.
@@ -32,10 +34,8 @@ class CodesToSound {
   virtual std::vector<float> finish() = 0;
 };
 
-class Codec {
+class Codec : public Placed {
  public:
-  virtual ~Codec() = default;
-
   virtual std::string kind() const = 0;  // "soundstream", "encodec"
   virtual int64_t rate_hz() const = 0;   // of the audio that encode() takes and decode() gives
   virtual int64_t samples_per_frame() const = 0;

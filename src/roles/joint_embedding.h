@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "roles/placed.h"
+
 namespace melete {
 
-class JointEmbedding {
+class JointEmbedding : public Placed {
  public:
-  virtual ~JointEmbedding() = default;
-
   virtual std::string kind() const = 0;             // "mulan"
   virtual int64_t dim() const = 0;                  // of the space
   virtual int64_t rate_hz() const = 0;              // that it hears best; others are resampled

@@ -1,6 +1,6 @@
 // From a file or a run folder to a model behind its role; the file alone is enough. A file of another kind is
 // refused with what it is. Declared here, so that every room can ask; which kinds there are,
-// pretrained/open.cpp and systems/open.cpp know.
+// pretrained/open.cpp and systems/open.cpp know. `device`: where it computes (roles/placed.h).
 #pragma once
 
 #include <memory>
@@ -16,12 +16,14 @@
 namespace melete {
 
 // What `melete train kmeans` and `melete import hubert | vq-wav2vec` write.
-std::unique_ptr<SemanticTokenizer> open_semantic_tokenizer(const std::string& path);
+std::unique_ptr<SemanticTokenizer> open_semantic_tokenizer(const std::string& path,
+                                                           at::Device device = at::kCPU);
 // What `melete import t5` writes.
-std::unique_ptr<TextEncoder> open_text_encoder(const std::string& path);
+std::unique_ptr<TextEncoder> open_text_encoder(const std::string& path, at::Device device = at::kCPU);
 // A run or checkpoint of a codec that was trained here, what `melete import encodec` writes, or EnCodec's
 // weights as they are downloaded.
-std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights = Weights::best);
+std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights = Weights::best,
+                                  at::Device device = at::kCPU);
 struct OpenedCodec {
   std::unique_ptr<Codec> codec;
   std::string path;           // of the checkpoint
@@ -30,9 +32,12 @@ struct OpenedCodec {
   bool trained_here = false;  // by melete: then the same architecture can be had untrained
   bool averaged = false;      // its weights are
 };
-OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights = Weights::best);
+OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights = Weights::best,
+                                     at::Device device = at::kCPU);
 // A codec's latents, mel frames with a vocoder.
-std::unique_ptr<AudioFeatures> open_audio_features(const std::string& run_or_checkpoint);
-std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& run_or_checkpoint);
+std::unique_ptr<AudioFeatures> open_audio_features(const std::string& run_or_checkpoint,
+                                                   at::Device device = at::kCPU);
+std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& run_or_checkpoint,
+                                                     at::Device device = at::kCPU);
 
 }  // namespace melete

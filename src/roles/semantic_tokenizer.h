@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <string>
 
+#include "roles/placed.h"
+
 namespace melete {
 
-class SemanticTokenizer {
+class SemanticTokenizer : public Placed {
  public:
-  virtual ~SemanticTokenizer() = default;
-
   virtual std::string kind() const = 0;               // "hubert", "mfcc", "vq-wav2vec"
   virtual int64_t rate_hz() const = 0;                // that tokenize() expects
   virtual int64_t samples_per_token() const = 0;      // one token stands for this many samples

@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "nn/text_embeddings.h"
+#include "roles/placed.h"
 
 namespace melete {
 
-class TextEncoder {
+class TextEncoder : public Placed {
  public:
-  virtual ~TextEncoder() = default;
-
   virtual std::string kind() const = 0;  // "t5"
   virtual int64_t dim() const = 0;
   virtual const std::string& identity() const = 0;  // hash of weights, configuration and vocabulary

@@ -30,10 +30,10 @@ const Provider& provider_for(const FoundCheckpoint& found, const char* what,
 }
 
 template <class Role>
-std::unique_ptr<Role> open_role(const std::string& path, const char* what,
+std::unique_ptr<Role> open_role(const std::string& path, const char* what, at::Device device,
                                 std::vector<Provider<Role>> System::*providers) {
   const FoundCheckpoint found = open_checkpoint(path, what);
-  return provider_for(found, what, providers).open(found);
+  return put_on(device, provider_for(found, what, providers).open(found));
 }
 
 // Weights as others publish them: a folder of Hugging Face, a torch file, safetensors without our
@@ -63,17 +63,19 @@ OpenedCodec encodec(Encodec model, const std::string& path) {
 
 }  // namespace
 
-OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights) {
+OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights, at::Device device) {
   require(fs::exists(path), "[codec] {} does not exist", path);
   const bool foreign = is_foreign(path);
   if (foreign || (!fs::is_directory(path) && read_checkpoint_meta(path).value("task", "") == "encodec")) {
     require(weights != Weights::untrained, "[codec] {} was not trained here: there is no untrained one",
             path);
-    return encodec(foreign ? import_encodec(path) : encodec_of(load_frozen(path), path), path);
+    OpenedCodec opened = encodec(foreign ? import_encodec(path) : encodec_of(load_frozen(path), path), path);
+    opened.codec->move_to(device);
+    return opened;
   }
   const FoundCheckpoint found = open_checkpoint(path, "codec");
   OpenedCodec opened;
-  opened.codec = provider_for(found, "codec", &System::codecs).open(found, weights);
+  opened.codec = put_on(device, provider_for(found, "codec", &System::codecs).open(found, weights));
   opened.path = found.path;
   opened.step = weights == Weights::untrained ? 0 : found.checkpoint.step();
   opened.name = fmt::format("{} step {}", name_for_people(path), opened.step);
@@ -82,16 +84,16 @@ OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights) {
   return opened;
 }
 
-std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights) {
-  return open_codec_with_its_name(path, weights).codec;
+std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights, at::Device device) {
+  return open_codec_with_its_name(path, weights, device).codec;
 }
 
-std::unique_ptr<AudioFeatures> open_audio_features(const std::string& path) {
-  return open_role(path, "audio features", &System::audio_features);
+std::unique_ptr<AudioFeatures> open_audio_features(const std::string& path, at::Device device) {
+  return open_role(path, "audio features", device, &System::audio_features);
 }
 
-std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& path) {
-  return open_role(path, "joint embedding", &System::joint_embeddings);
+std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& path, at::Device device) {
+  return open_role(path, "joint embedding", device, &System::joint_embeddings);
 }
 
 }  // namespace melete

@@ -61,6 +61,9 @@ class Recipe {
   int64_t batch_size = 4;
   int64_t threads = 0;
   TrainerConfig train;
+  // Where frozen models that settle() loads compute: where the training is. Not a setting; known to whoever
+  // knows the rank.
+  at::Device frozen_device = at::kCPU;
 
  protected:
   virtual void describe_data(Schema& schema) = 0;

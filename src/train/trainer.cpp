@@ -69,14 +69,31 @@ class Sums {
   std::vector<Entry> entries_;
 };
 
+// Single numbers, most of them on the device, in one trip: [values] double.
+at::Tensor on_host(const std::vector<at::Tensor>& values) {
+  std::vector<at::Tensor> away;
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!values[i].device().is_cpu()) {
+      away.push_back(values[i]);
+      places.push_back(static_cast<int64_t>(i));
+    }
+  if (away.empty()) return at::stack(values).to(at::kDouble).contiguous();
+  const at::Tensor home = at::stack(away).to(at::kCPU).to(at::kDouble);
+  if (away.size() == values.size()) return home.contiguous();
+  at::Tensor together = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i].device().is_cpu()) together[static_cast<int64_t>(i)] = values[i].to(at::kDouble);
+  return together.index_copy_(0, at::tensor(places, at::kLong), home);
+}
+
 // One trip to the CPU for all of them, then their mean over all ranks: everyone reports and judges the same
 // numbers. The named ones count by this rank's share of the batch; norms, which follow, are
 // the same on all ranks.
 std::vector<double> fetch_values(const std::vector<std::string>& names, std::vector<at::Tensor> values,
-                                 at::Device device, Group& group, double weight) {
+                                 Group& group, double weight) {
   if (values.empty()) return {};
-  for (at::Tensor& value : values) value = value.to(device);
-  at::Tensor together = at::stack(values).to(at::kCPU, at::kDouble).contiguous();
+  at::Tensor together = on_host(values);
   if (!group.alone()) {
     together.narrow(0, 0, static_cast<int64_t>(names.size())).mul_(weight);
     // Ranks that have different names for their values must not mix them up.
@@ -270,7 +287,7 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
     values.push_back(also.defined() ? at::stack({norm, also}).norm() : norm);
   }
   const std::vector<std::string> names = sums.names();
-  const std::vector<double> numbers = fetch_values(names, values, device_, *group_, parts_.training.weight());
+  const std::vector<double> numbers = fetch_values(names, values, *group_, parts_.training.weight());
   for (size_t i = 0; i < names.size(); ++i) {
     result.losses.emplace_back(names[i], numbers[i]);
     // Only the total decides: a named figure may be undefined for a batch (an accuracy over no tokens).

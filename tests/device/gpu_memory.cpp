@@ -1,6 +1,8 @@
 #include "device/gpu_memory.h"
 
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "device/pretend_gpu.h"
 
@@ -56,6 +58,55 @@ void GpuAllocator::copy_data(void* to, const void* from, size_t bytes) const {
 GpuAllocator& gpu_allocator() {
   static GpuAllocator one;
   return one;
+}
+
+namespace {
+
+std::mutex pinned_lock;
+std::set<const void*>& pinned() {
+  static auto* const all = new std::set<const void*>;
+  return *all;
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+#if TORCH_VERSION_MAJOR >= 2
+  c10::DataPtr allocate(size_t bytes) override {
+    return made(bytes);
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+#else
+  c10::DataPtr allocate(size_t bytes) const override {
+    return made(bytes);
+  }
+#endif
+ private:
+  static c10::DataPtr made(size_t bytes) {
+    void* const address = std::malloc(bytes > 0 ? bytes : 1);
+    const std::lock_guard lock(pinned_lock);
+    pinned().insert(address);
+    return {address, address,
+            [](void* p) {
+              const std::lock_guard inner(pinned_lock);
+              pinned().erase(p);
+              std::free(p);
+            },
+            at::kCPU};
+  }
+};
+
+}  // namespace
+
+c10::Allocator& pinned_allocator() {
+  static PinnedAllocator one;
+  return one;
+}
+
+bool is_pinned_memory(const void* address) {
+  const std::lock_guard lock(pinned_lock);
+  return pinned().count(address) > 0;
 }
 
 at::Tensor Exchange::to_host(const at::Tensor& t) {

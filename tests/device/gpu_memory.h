@@ -35,6 +35,10 @@ class GpuAllocator final : public c10::Allocator {
 };
 GpuAllocator& gpu_allocator();
 
+// Memory of the host that the GPU reads by itself.
+c10::Allocator& pinned_allocator();
+bool is_pinned_memory(const void* address);
+
 // One storage of the CPU for each storage of the GPU and back: views stay views, in-place stays in-place.
 class Exchange {
  public:

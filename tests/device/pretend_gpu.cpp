@@ -25,7 +25,20 @@ namespace {
 
 constexpr auto kKey = c10::DispatchKey::CUDA;
 
-std::atomic<int64_t> copies_in{0}, copies_out{0};
+std::atomic<int64_t> copies_in{0}, pinned_in{0}, waiting_in{0}, copies_out{0};
+std::atomic<bool> showing{false};
+
+void show(const char* what) {
+  if (!showing) return;
+  std::fprintf(stderr, "pretend GPU: %s\n", what);
+  void* frames[24];
+  backtrace_symbols_fd(frames, backtrace(frames, 24), 2);
+}
+
+void count_wait(const char* what) {
+  ++copies_out;
+  show(what);
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return at::kCUDA; }
@@ -82,7 +95,11 @@ struct Hooks final : at::CUDAHooksInterface {
   int getNumGPUs() const override { return 1; }
   std::string showConfig() const override { return "pretend\n"; }
   c10::Allocator* getCUDADeviceAllocator() const override { return &gpu_allocator(); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
 #if TORCH_VERSION_MAJOR >= 2
+  bool isPinnedPtr(const void* data) const override {
+    return is_pinned_memory(data);
+  }
   void init() const override {}
   bool hasPrimaryContext(c10::DeviceIndex) const override {
     return true;
@@ -103,6 +120,9 @@ struct Hooks final : at::CUDAHooksInterface {
     return at::make_generator<GpuGenerator>();
   }
 #else
+  bool isPinnedPtr(void* data) const override {
+    return is_pinned_memory(data);
+  }
   void initCUDA() const override {}
   bool hasPrimaryContext(int64_t) const override {
     return true;
@@ -125,11 +145,77 @@ void expect_on_gpu(const c10::OperatorHandle& op, const std::string& argument, c
               t.sizes(), " of ", t.scalar_type(), " as '", argument, "', expected one on ", pretend_gpu());
 }
 
+// Operators whose result has a size, or a truth, that only the device knows.
+bool waits(const std::string& name) {
+  for (const char* known :
+       {"aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_consecutive",
+        "aten::unique_dim", "aten::repeat_interleave", "aten::equal", "aten::bincount"})
+    if (name == known) return true;
+  return false;
+}
+
+bool is_mask(const at::Tensor& t) {
+  return t.defined() && (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte);
+}
+
+// A GPU knows fp16 everywhere, the CPU has few kernels for it: what is missing is computed in float32 and
+// rounded. Arguments are CPU tensors, from `first` on the stack.
+void run_cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack, size_t first) {
+  const std::vector<c10::IValue> given(stack->begin() + static_cast<ptrdiff_t>(first), stack->end());
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    return;
+  } catch (const c10::Error& error) {
+    if (std::string(error.what()).find("'Half'") == std::string::npos) throw;
+  }
+  stack->resize(first);
+  bool all_half = true;
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // as given, and its float32
+  const auto in_full = [&](const at::Tensor& t, bool is_written) {
+    if (!t.defined() || !at::isFloatingType(t.scalar_type())) return t;
+    if (t.scalar_type() != at::kHalf) {
+      all_half = all_half && t.dim() == 0;
+      return t;
+    }
+    at::Tensor full = t.to(at::kFloat);
+    if (is_written) written.emplace_back(t, full);
+    return full;
+  };
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto* const alias = op.schema().arguments()[i].alias_info();
+    const bool is_written = alias != nullptr && alias->isWrite();
+    if (given[i].isTensor()) {
+      stack->emplace_back(in_full(given[i].toTensor(), is_written));
+    } else if (given[i].isTensorList()) {
+      std::vector<at::Tensor> list = given[i].toTensorVector();
+      for (at::Tensor& t : list) t = in_full(t, is_written);
+      stack->emplace_back(c10::List<at::Tensor>(list));
+    } else {
+      stack->push_back(given[i]);
+    }
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  for (auto& [half, full] : written) half.copy_(full);
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
+    if (!(*stack)[i].isTensor()) continue;
+    const at::Tensor made = (*stack)[i].toTensor();
+    if (!made.defined() || made.scalar_type() != at::kFloat || !all_half) continue;
+    at::Tensor rounded;
+    for (const auto& [half, full] : written)
+      if (full.is_same(made)) rounded = half;
+    (*stack)[i] = rounded.defined() ? rounded : made.to(at::kHalf);
+  }
+}
+
 // Every operator: arguments to the host, the CPU's kernel, results back.
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
   const bool indexing = op.schema().name().find("index") != std::string::npos;
+  // One value at the places of a mask is masked_fill.
+  const bool fills = op.schema().name().find("index_put") != std::string::npos &&
+                     (*stack)[first + 2].toTensor().numel() == 1;
+  if (waits(op.schema().name())) count_wait(op.schema().name().c_str());
   Exchange exchange;
   const auto host_of = [&](const std::string& name, const at::Tensor& t, bool number_ok) {
     expect_on_gpu(op, name, t, number_ok);
@@ -150,6 +236,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       auto list = value.toOptionalTensorVector();
       for (auto& t : list) {
         if (!t || !t->defined()) continue;
+        if (is_mask(*t) && !fills) count_wait("indexing by a mask");
         if (!indexing)
           expect_on_gpu(op, name, *t, false);  // index() takes the CPU's indices on real devices, too
         if (on_gpu(*t)) t = exchange.to_host(*t);
@@ -166,7 +253,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    run_cpu_kernel(op, stack, first);
   }
   exchange.adopt_resized();
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i) {
@@ -195,10 +282,17 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, c10::opti
                                            c10::dtype_or_default(type));
 }
 
-at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool) {
+at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool without_waiting) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (!on_gpu(from)) ++copies_in;
-  if (!on_gpu(to)) ++copies_out;
+  if (!on_gpu(from)) {
+    ++copies_in;
+    if (without_waiting && is_pinned_memory(from.storage().data_ptr().get())) ++pinned_in;
+    if (!without_waiting) {
+      ++waiting_in;
+      show("a copy to the device that waits");
+    }
+  }
+  if (!on_gpu(to)) count_wait("a copy to the host");
   Exchange exchange;
   at::Tensor target = on_gpu(to) ? exchange.to_host(to) : to;
   target.copy_(on_gpu(from) ? exchange.to_host(from) : from);
@@ -206,7 +300,7 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& from, bool) {
 }
 
 at::Scalar local_scalar(const at::Tensor& t) {
-  ++copies_out;
+  count_wait("a number that is read");
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   Exchange exchange;
   return at::_local_scalar_dense(exchange.to_host(t));
@@ -261,6 +355,19 @@ Three lstm_cell_backward(const c10::optional<at::Tensor>& grad_hy, const c10::op
   return {gates, gc * f, has_bias ? gates.sum(0) : at::Tensor()};
 }
 
+#if TORCH_VERSION_MAJOR < 2
+bool is_pinned(const at::Tensor& t, c10::optional<at::Device>) {
+  return is_pinned_memory(t.storage().data_ptr().get());
+}
+
+at::Tensor pin_memory(const at::Tensor& t, c10::optional<at::Device>) {
+  at::Tensor made =
+      at::detail::empty_strided_generic(t.sizes(), t.strides(), &pinned_allocator(),
+                                        c10::DispatchKeySet(c10::DispatchKey::CPU), t.scalar_type());
+  return made.copy_(t);
+}
+#endif
+
 // Has cuDNN a kernel of its own for this? It has not.
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
@@ -310,6 +417,10 @@ void register_operators() {
   aten.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   aten.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   aten.impl("set_.source_Tensor", TORCH_FN(set_tensor));
+#if TORCH_VERSION_MAJOR < 2
+  aten.impl("is_pinned", TORCH_FN(is_pinned));
+  aten.impl("_pin_memory", TORCH_FN(pin_memory));
+#endif
   aten.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
   aten.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   // Composite kernels that ask which device they are on, and know only their own.
@@ -351,7 +462,15 @@ bool install_pretend_gpu() {
 }
 
 GpuTraffic gpu_traffic() {
-  return {copies_in, copies_out};
+  return {copies_in, pinned_in, waiting_in, copies_out};
+}
+
+ShowWaits::ShowWaits() {
+  showing = true;
+}
+
+ShowWaits::~ShowWaits() {
+  showing = false;
 }
 
 }  // namespace melete::testing

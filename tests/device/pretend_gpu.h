@@ -22,8 +22,19 @@ inline at::Device pretend_gpu() {
 // What went between host and device since the program began.
 struct GpuTraffic {
   int64_t copies_in = 0;
-  int64_t copies_out = 0;  // tensors and single numbers: each is a wait for the device
+  int64_t pinned_in = 0;   // of those: from pinned memory and without waiting
+  int64_t waiting_in = 0;  // of those: the host waits until the device has done all it was given
+  // Tensors and single numbers that come out, and results whose size depends on values (nonzero,
+  // masked_select, indexing by a mask): each is a wait for the device.
+  int64_t copies_out = 0;
 };
 GpuTraffic gpu_traffic();
+
+// For whoever looks for such waits: while it lives, where each comes from goes to stderr.
+class ShowWaits {
+ public:
+  ShowWaits();
+  ~ShowWaits();
+};
 
 }  // namespace melete::testing

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "nn/frozen.h"
 
 namespace melete {
 
@@ -29,6 +30,7 @@ Condition condition_for(const AudioLm& model, const AudioLmRequest& request, Sta
             "[audiolm] these models need the text encoder that they were trained with");
     features = model.text_encoder->encode(texts).embeddings;
   }
+  features = features.to(device_of(stage));
   // audiolm-pytorch's semantic and fine stages know no mask for embeddings that were made before.
   if (request.as_audiolm_pytorch && !always_masked) return {features, {}};
   return masked_condition(features);
@@ -76,6 +78,7 @@ void AudioLm::check() const {
 AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   const at::NoGradGuard no_grad;
   model.check();
+  const at::Device device = device_of(*model.semantic);
   const auto rows = [&](const at::Tensor& x) { return x.size(0) == 1 ? x.expand({request.batch, -1}) : x; };
   at::Tensor prompt_ids, prompt_codes;
   if (request.prompt.defined()) {
@@ -85,9 +88,10 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
     prompt_ids = request.prompt_semantic.defined()
                      ? request.prompt_semantic
                      : model.tokenizer->tokenize_at(prompt, request.prompt_rate_hz);
-    prompt_codes = model.codec->encode_at(prompt, request.prompt_rate_hz);
+    prompt_ids = prompt_ids.to(device);
+    prompt_codes = model.codec->encode_at(prompt, request.prompt_rate_hz).to(device);
   } else {
-    prompt_ids = at::empty({request.batch, 0}, at::kLong);
+    prompt_ids = at::empty({request.batch, 0}, at::TensorOptions(device).dtype(at::kLong));
   }
   const double token_rate = model.tokenizer ? model.tokenizer->tokens_per_second() : 50;
   const int64_t semantic_length =
@@ -144,7 +148,8 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   for (int64_t row = 0; row < request.batch; ++row) {
     const at::Tensor codes = result.acoustic[row];
     const at::Tensor whole = codes.index({codes.ne(kPadding).all(-1)});
-    result.waves.push_back(whole.size(0) == 0 ? at::zeros({0}) : model.codec->decode(whole.unsqueeze(0))[0]);
+    result.waves.push_back(
+        (whole.size(0) == 0 ? at::zeros({0}) : model.codec->decode(whole.unsqueeze(0))[0]).to(at::kCPU));
   }
   return result;
 }

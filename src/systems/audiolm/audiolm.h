@@ -57,10 +57,11 @@ struct AudioLmRequest {
 };
 
 struct AudioLmResult {
-  at::Tensor semantic;            // [batch, tokens], -1 from the end on
-  at::Tensor coarse;              // [batch, frames, coarse quantizers]
-  at::Tensor acoustic;            // [batch, frames, quantizers]
-  std::vector<at::Tensor> waves;  // one a row, [samples] at the codec's rate, the prompt included
+  at::Tensor semantic;  // [batch, tokens], -1 from the end on
+  at::Tensor coarse;    // [batch, frames, coarse quantizers]
+  at::Tensor acoustic;  // [batch, frames, quantizers]
+  // One a row, [samples] at the codec's rate, the prompt included; on the host, wherever the models are.
+  std::vector<at::Tensor> waves;
 };
 
 AudioLmResult generate(AudioLm& model, const AudioLmRequest& request);

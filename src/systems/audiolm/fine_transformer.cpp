@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "config/schema.h"
+#include "core/device.h"
 
 namespace melete {
 
@@ -89,7 +90,7 @@ FineTransformerImpl::Positions FineTransformerImpl::positions(int64_t coarse, in
 }
 
 at::Tensor FineTransformerImpl::bias(const Positions& p, int64_t from, int64_t to) {
-  const at::Tensor causal = causal_bias({}, from, to).to(coarse_start.device());
+  const at::Tensor causal = sent_to(coarse_start.device(), causal_bias({}, from, to));
   if (!p.table.defined()) return causal;
   const auto rows = [&](const at::Tensor& x) { return x.narrow(0, from, to - from).unsqueeze(1); };
   const auto keys = [&](const at::Tensor& x) { return x.narrow(0, 0, to).unsqueeze(0); };

@@ -94,7 +94,7 @@ class AudioLmGeneration final : public Generation {
   void run(const GenerationRun& run) override {
     sampling_.spread(run.given);
     if (!from_.empty()) find_parts(from_, paths_);
-    AudioLm model = load_audiolm(paths_, weights_named(weights_));
+    AudioLm model = load_audiolm(paths_, weights_named(weights_), run.device);
     if (!text_.empty() && !model.conditioned())
       throw UsageError("these models were trained without text; leave out --text");
     AudioLmRequest request = request_;
@@ -169,7 +169,7 @@ class StageGeneration : public Generation {
 
  private:
   template <class Model>
-  void condition(Model& model, const FoundCheckpoint& found, StageRequest& request) const {
+  void condition(Model& model, const FoundCheckpoint& found, StageRequest& request, at::Device device) const {
     if (!model->stage().conditioned()) {
       if (!text_.empty()) throw UsageError("this model was trained without text; leave out --text");
       return;
@@ -179,21 +179,21 @@ class StageGeneration : public Generation {
     if (!model->stage().text.enabled()) {
       const std::string path = text_encoder_.empty() ? setting_of(found, "text_from") : text_encoder_;
       require(!path.empty(), "[{}] this model is conditioned on text; give --text-encoder FILE", stage_);
-      features = open_text_encoder(path)->encode({text_}).embeddings;
+      features = open_text_encoder(path, device)->encode({text_}).embeddings.to(device);
     }
     request.condition = model->condition({text_}, features);
   }
 
-  std::unique_ptr<SemanticTokenizer> tokenizer(const FoundCheckpoint& found) const {
+  std::unique_ptr<SemanticTokenizer> tokenizer(const FoundCheckpoint& found, at::Device device) const {
     const std::string path = tokenizer_.empty() ? setting_of(found, "semantic_from") : tokenizer_;
     require(!path.empty(), "[{}] {} does not say where its tokenizer is; give --tokenizer FILE", stage_,
             found.path);
-    return open_semantic_tokenizer(path);
+    return open_semantic_tokenizer(path, device);
   }
-  std::unique_ptr<Codec> codec(const FoundCheckpoint& found) const {
+  std::unique_ptr<Codec> codec(const FoundCheckpoint& found, at::Device device) const {
     const std::string path = codec_.empty() ? setting_of(found, "codec_from") : codec_;
     require(!path.empty(), "[{}] {} does not say where its codec is; give --codec RUN", stage_, found.path);
-    return open_codec(path);
+    return open_codec(path, Weights::best, device);
   }
   at::Tensor prompt(int64_t rate_hz) const {
     if (prompt_.path.empty())
@@ -203,13 +203,15 @@ class StageGeneration : public Generation {
 
   void semantic(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
     SemanticTransformer model =
-        build_stage<SemanticTransformer, SemanticConfig>(found, weights_named(weights_));
-    condition(model, found, request);
-    const auto tokens = tokenizer(found);
+        build_stage<SemanticTransformer, SemanticConfig>(found, weights_named(weights_), run.device);
+    condition(model, found, request, run.device);
+    const auto tokens = tokenizer(found, run.device);
     const at::Tensor begin =
-        prompt_.path.empty() ? at::empty({1, 0}, at::kLong) : tokens->tokenize(prompt(tokens->rate_hz()));
+        (prompt_.path.empty() ? at::empty({1, 0}, at::kLong) : tokens->tokenize(prompt(tokens->rate_hz())))
+            .to(run.device);
     const auto more = static_cast<int64_t>(seconds_ * tokens->tokens_per_second());
-    const at::Tensor ids = generate_semantic(model, begin, begin.size(1) + more, request)[0].contiguous();
+    const at::Tensor ids =
+        generate_semantic(model, begin, begin.size(1) + more, request)[0].to(at::kCPU).contiguous();
     AtomicFile file(run.out);
     file.write(
         fmt::format("{}\n", fmt::join(ids.data_ptr<int64_t>(), ids.data_ptr<int64_t>() + ids.numel(), " ")));
@@ -220,23 +222,25 @@ class StageGeneration : public Generation {
   // What the recording says, in other sound: its semantic tokens, and of its codes only those before the new
   // ones.
   void coarse(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    CoarseTransformer model = build_stage<CoarseTransformer, CoarseConfig>(found, weights_named(weights_));
-    condition(model, found, request);
-    const auto tokens = tokenizer(found);
-    const auto sound = codec(found);
+    CoarseTransformer model =
+        build_stage<CoarseTransformer, CoarseConfig>(found, weights_named(weights_), run.device);
+    condition(model, found, request, run.device);
+    const auto tokens = tokenizer(found, run.device);
+    const auto sound = codec(found, run.device);
     const auto frames = static_cast<int64_t>(seconds_ * sound->frames_per_second());
-    const at::Tensor made =
-        generate_coarse(model, tokens->tokenize(prompt(tokens->rate_hz())), {}, frames, request);
+    const at::Tensor said = tokens->tokenize(prompt(tokens->rate_hz())).to(run.device);
+    const at::Tensor made = generate_coarse(model, said, {}, frames, request);
     say_wave(run, run.out, sound->decode(made)[0], sound->rate_hz());
   }
 
   // The recording's coarse codes with fine codes of the model's.
   void fine(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    FineTransformer model = build_stage<FineTransformer, FineConfig>(found, weights_named(weights_));
-    condition(model, found, request);
-    const auto sound = codec(found);
-    const at::Tensor coarse =
-        sound->encode(prompt(sound->rate_hz())).narrow(2, 0, model->config().coarse_quantizers).contiguous();
+    FineTransformer model =
+        build_stage<FineTransformer, FineConfig>(found, weights_named(weights_), run.device);
+    condition(model, found, request, run.device);
+    const auto sound = codec(found, run.device);
+    const at::Tensor codes = sound->encode(prompt(sound->rate_hz())).to(run.device);
+    const at::Tensor coarse = codes.narrow(2, 0, model->config().coarse_quantizers).contiguous();
     const at::Tensor made = generate_fine(model, coarse, {}, request);
     say_wave(run, run.out, sound->decode(at::cat({coarse, made}, 2))[0], sound->rate_hz());
   }

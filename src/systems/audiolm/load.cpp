@@ -75,33 +75,33 @@ void find_parts(const std::string& folder, AudioLmPaths& paths) {
   }
 }
 
-AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights) {
+AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device device) {
   const FoundCheckpoint semantic = open_stage(paths.semantic, "semantic");
   const FoundCheckpoint coarse = open_stage(paths.coarse, "coarse");
   AudioLm model;
-  model.semantic = build_stage<SemanticTransformer, SemanticConfig>(semantic, weights);
-  model.coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse, weights);
+  model.semantic = build_stage<SemanticTransformer, SemanticConfig>(semantic, weights, device);
+  model.coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse, weights, device);
 
   const std::string tokenizer =
       paths.tokenizer.empty() ? setting_of(semantic, "semantic_from") : paths.tokenizer;
   require(!tokenizer.empty(), "[audiolm] {} does not say where its tokenizer is; give --tokenizer FILE",
           semantic.path);
-  model.tokenizer = open_semantic_tokenizer(tokenizer);
+  model.tokenizer = open_semantic_tokenizer(tokenizer, device);
   const std::string codec = paths.codec.empty() ? setting_of(coarse, "codec_from") : paths.codec;
   require(!codec.empty(), "[audiolm] {} does not say where its codec is; give --codec RUN", coarse.path);
-  model.codec = open_codec(codec);
+  model.codec = open_codec(codec, Weights::best, device);
   require_same("tokenizer", semantic, setting_of(semantic, "semantic_identity"), model.tokenizer->identity());
   require_same("tokenizer", coarse, setting_of(coarse, "semantic_identity"), model.tokenizer->identity());
   require_same("codec", coarse, setting_of(coarse, "codec_identity"), model.codec->identity());
   if (!paths.fine.empty()) {
     const FoundCheckpoint fine = open_stage(paths.fine, "fine");
-    model.fine = build_stage<FineTransformer, FineConfig>(fine, weights);
+    model.fine = build_stage<FineTransformer, FineConfig>(fine, weights, device);
     require_same("codec", fine, setting_of(fine, "codec_identity"), model.codec->identity());
   }
   if (model.needs_text_encoder()) {
     const std::string text = paths.text.empty() ? setting_of(semantic, "text_from") : paths.text;
     require(!text.empty(), "[audiolm] these models are conditioned on text; give --text-encoder FILE");
-    model.text_encoder = open_text_encoder(text);
+    model.text_encoder = open_text_encoder(text, device);
     if (model.semantic->stage().conditioned() && !model.semantic->stage().text.enabled())
       require_same("text encoder", semantic, setting_of(semantic, "text_identity"),
                    model.text_encoder->identity());

@@ -22,13 +22,14 @@ void find_parts(const std::string& folder, AudioLmPaths& paths);
 
 // A stage out of its checkpoint, in eval mode.
 template <class Model, class Config>
-Model build_stage(const FoundCheckpoint& found, Weights weights) {
+Model build_stage(const FoundCheckpoint& found, Weights weights, at::Device device = at::kCPU) {
   Config config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
   take_pieces(config.stage.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
   Model model(config);
   model->eval();
   load_weights(*model, "", found, weights, "audiolm");
+  model->to(device);
   return model;
 }
 
@@ -38,6 +39,7 @@ inline std::string setting_of(const FoundCheckpoint& found, const char* name) {
 }
 
 // Refuses parts that were trained with other tokenizers than those loaded, naming both.
-AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights = Weights::best);
+AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights = Weights::best,
+                     at::Device device = at::kCPU);
 
 }  // namespace melete

@@ -44,9 +44,10 @@ class StageRecipe : public RecordingsRecipe {
 
   void settle() override {
     if (needs_semantic_ && !semantic_from_.empty())
-      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
-    if (needs_codec_ && !codec_from_.empty()) tokenizers_.codec = open_codec(codec_from_);
-    if (!text_from_.empty()) tokenizers_.text = open_text_encoder(text_from_);
+      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_, frozen_device);
+    if (needs_codec_ && !codec_from_.empty())
+      tokenizers_.codec = open_codec(codec_from_, Weights::best, frozen_device);
+    if (!text_from_.empty()) tokenizers_.text = open_text_encoder(text_from_, frozen_device);
     TokenColumns columns = tokenizers_.columns();
     if (is_token_folder(data_from)) {
       columns = read_token_columns(data_from);

@@ -2,6 +2,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/draws.h"
 
 namespace melete {
@@ -63,7 +64,7 @@ Context StageImpl::context(const StagePass& pass) {
     require(pass.draws != nullptr, "[model] dropping the condition needs draws");
     const at::Tensor keep =
         pass.draws->uniform("keep_condition", {given.mask.size(0)}) < 1 - pass.condition_drop;
-    result.mask = given.mask.logical_and(keep.to(given.mask.device()).unsqueeze(1));
+    result.mask = given.mask.logical_and(sent_to(given.mask.device(), keep).unsqueeze(1));
   }
   return result;
 }

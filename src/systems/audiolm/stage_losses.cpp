@@ -5,7 +5,9 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/draws.h"
+#include "nn/frozen.h"
 
 namespace melete {
 
@@ -90,7 +92,7 @@ at::Tensor tidy_tokens(const at::Tensor& ids, int64_t end, bool unique_consecuti
     const auto& tokens = kept[static_cast<size_t>(row)];
     std::copy(tokens.begin(), tokens.end(), result.data_ptr<int64_t>() + row * result.size(1));
   }
-  return result.to(ids.device());
+  return sent_to(ids.device(), result);
 }
 
 at::Tensor forgetful_mask(int64_t rows, int64_t length, double share, Draws& draws) {
@@ -103,13 +105,14 @@ at::Tensor forgetful_mask(int64_t rows, int64_t length, double share, Draws& dra
 
 StageLosses semantic_losses(SemanticTransformer& model, const StageInput& input,
                             const StageLossConfig& config) {
-  const at::Tensor labels = tidy_tokens(input.semantic, input.end ? model->end_id() : -1,
-                                        config.unique_consecutive, input.keep_padding);
+  const at::Tensor labels =
+      sent_to(device_of(*model), tidy_tokens(input.semantic, input.end ? model->end_id() : -1,
+                                             config.unique_consecutive, input.keep_padding));
   const at::Tensor ids = labels.narrow(1, 0, labels.size(1) - 1);
   StagePass pass = pass_of(input, model->stage().condition_drop);
   // The start token is always seen; the mask never hides the first id.
   const at::Tensor seen = hide_some(input, ids.size(0), ids.size(1), config.forget);
-  if (seen.defined()) pass.seen = at::constant_pad_nd(seen, {1, 0}, 1).to(ids.device());
+  if (seen.defined()) pass.seen = sent_to(ids.device(), at::constant_pad_nd(seen, {1, 0}, 1));
   StageLosses result;
   result.logits = model(ids, pass);
   const PartLoss loss = part_loss(result.logits, labels);
@@ -119,11 +122,14 @@ StageLosses semantic_losses(SemanticTransformer& model, const StageInput& input,
 }
 
 StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, const StageLossConfig& config) {
-  const at::Tensor semantic_labels = tidy_tokens(input.semantic, input.end ? model->semantic_end_id() : -1,
-                                                 config.unique_consecutive, input.keep_padding);
+  const at::Device device = device_of(*model);
+  const at::Tensor semantic_labels =
+      sent_to(device, tidy_tokens(input.semantic, input.end ? model->semantic_end_id() : -1,
+                                  config.unique_consecutive, input.keep_padding));
   const at::Tensor codes =
       input.acoustic.dim() == 3 ? input.acoustic.narrow(2, 0, model->config().quantizers) : input.acoustic;
-  const at::Tensor labels = tidy_tokens(codes, input.end ? model->end_id() : -1, false, input.keep_padding);
+  const at::Tensor labels =
+      sent_to(device, tidy_tokens(codes, input.end ? model->end_id() : -1, false, input.keep_padding));
   const at::Tensor coarse = labels.narrow(1, 0, labels.size(1) - 1);
 
   // Padding and the end of the semantic part are not looked at.
@@ -132,7 +138,7 @@ StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, con
   StagePass pass = pass_of(input, model->stage().condition_drop);
   pass.seen = at::constant_pad_nd(there, {1, coarse.size(1) + 1}, 1);
   const at::Tensor kept = hide_some(input, coarse.size(0), pass.seen.size(1), config.forget);
-  if (kept.defined()) pass.seen = pass.seen.logical_and(kept.to(coarse.device()));
+  if (kept.defined()) pass.seen = pass.seen.logical_and(sent_to(coarse.device(), kept));
 
   const CoarseLogits logits = model(semantic_labels.masked_fill(there.logical_not(), 0), coarse, pass);
   StageLosses result;
@@ -159,13 +165,13 @@ StageLosses fine_losses(FineTransformer& model, const StageInput& input, const S
       input.acoustic.dim() == 3 && input.acoustic.size(2) == sizes.coarse_quantizers + sizes.fine_quantizers,
       "[fine] expected codes of {} quantizers, got {}", sizes.coarse_quantizers + sizes.fine_quantizers,
       input.acoustic.size(-1));
-  const at::Tensor coarse = input.acoustic.narrow(2, 0, sizes.coarse_quantizers).flatten(1);
-  const at::Tensor labels =
-      input.acoustic.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers).flatten(1);
+  const at::Tensor codes = sent_to(device_of(*model), input.acoustic);
+  const at::Tensor coarse = codes.narrow(2, 0, sizes.coarse_quantizers).flatten(1);
+  const at::Tensor labels = codes.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers).flatten(1);
   const at::Tensor fine = labels.narrow(1, 0, labels.size(1) - 1);
   StagePass pass = pass_of(input, model->stage().condition_drop);
   const at::Tensor seen = hide_some(input, coarse.size(0), coarse.size(1) + fine.size(1) + 2, config.forget);
-  if (seen.defined()) pass.seen = seen.to(coarse.device());
+  if (seen.defined()) pass.seen = sent_to(coarse.device(), seen);
 
   const FineLogits logits = model(coarse, fine, pass);
   StageLosses result;

@@ -41,8 +41,8 @@ std::vector<Phase> StageTask::phases() {
 
 StageInput StageTask::input(const Batch& batch, const StepContext& context) {
   StageInput result;
-  result.semantic = batch.find("semantic");
-  result.acoustic = batch.find("acoustic");
+  result.semantic = batch.find_on_host("semantic");
+  result.acoustic = batch.find_on_host("acoustic");
   result.condition = stage().condition(batch.find_words("text"), batch.find("text_features"),
                                        context.training ? context.draws : nullptr);
   result.forget = context.training;

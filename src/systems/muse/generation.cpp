@@ -78,11 +78,11 @@ class MuseGeneration final : public Generation {
       throw UsageError("a mask says what of a picture is made anew; give --image");
     const at::NoGradGuard no_grad;
     const std::vector<std::string> texts = all_texts();
-    muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_));
+    muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_), run.device);
     require(!base.smaller, "[muse] {} makes large pictures of small ones; give it as --large", paths_.run);
     muse::LoadedMaskGit larger;
     if (!large_.run.empty()) {
-      larger = muse::load_maskgit_run(large_, weights_named(weights_));
+      larger = muse::load_maskgit_run(large_, weights_named(weights_), run.device);
       require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height",
               large_.run);
     }
@@ -94,7 +94,7 @@ class MuseGeneration final : public Generation {
                                           texts.begin() + static_cast<ptrdiff_t>(end));
       const auto row = static_cast<int64_t>(first);
       muse::PictureRequest request = request_for(base, some);
-      start_from_image(request, base, static_cast<int64_t>(some.size()));
+      start_from_image(request, base, static_cast<int64_t>(some.size()), run.device);
       at::Tensor pictures = stage_pictures(base, request, {"tokens", row}, run,
                                            save_steps_.empty() || first > 0 ? nullptr : &film);
       if (!large_.run.empty()) {
@@ -139,17 +139,19 @@ class MuseGeneration final : public Generation {
     return request;
   }
 
-  void start_from_image(muse::PictureRequest& request, const muse::LoadedMaskGit& stage, int64_t rows) const {
+  void start_from_image(muse::PictureRequest& request, const muse::LoadedMaskGit& stage, int64_t rows,
+                        at::Device device) const {
     if (image_.empty()) return;
     request.pictures =
-        picture_from(image_, stage, stage.pictures->channels()).unsqueeze(0).repeat({rows, 1, 1, 1});
+        picture_from(image_, stage, stage.pictures->channels()).to(device).repeat({rows, 1, 1, 1});
     if (mask_.empty()) {
       request.strength = strength_;
       return;
     }
     const at::Tensor anew = picture_from(mask_, stage, 1) > 0.5;  // [1, height, width]
     require(anew.any().item<bool>(), "[mask] nothing in {} is white: nothing would be made anew", mask_);
-    request.kept = muse::kept_tokens(anew, stage.pictures->pixels_per_token()).repeat({rows, 1, 1});
+    request.kept =
+        muse::kept_tokens(anew, stage.pictures->pixels_per_token()).repeat({rows, 1, 1}).to(device);
   }
 
   struct Part {

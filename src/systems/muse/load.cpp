@@ -1,6 +1,7 @@
 #include "systems/muse/load.h"
 
 #include "core/base/error.h"
+#include "nn/frozen.h"
 #include "roles/open.h"
 #include "systems/muse/system.h"
 #include "systems/muse/vqgan.h"
@@ -8,13 +9,13 @@
 namespace melete::muse {
 
 std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
-                                                               Weights weights) {
+                                                               Weights weights, at::Device device) {
   const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
   VqganConfig config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
   VqganVae vae(config.vae);
   load_weights(*vae, "vae.", found, weights, "muse");
-  return std::make_shared<PictureTokenizer>(vae);
+  return put_on(device, std::make_unique<PictureTokenizer>(vae));
 }
 
 namespace {
@@ -33,10 +34,10 @@ TrainedSize trained_size(const std::string& run_or_checkpoint) {
 }
 
 at::Tensor LoadedMaskGit::read(const std::vector<std::string>& texts) {
-  return model->text(texts, text ? text->encode(texts).embeddings : at::Tensor());
+  return model->text(texts, text ? text->encode(texts).embeddings.to(device_of(*model)) : at::Tensor());
 }
 
-LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
+LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::Device device) {
   const FoundCheckpoint found = open_checkpoint(paths.run, "muse", kMaskGitTask);
   const auto& settings = found.checkpoint.meta.at("config");
   const auto setting = [&](const char* name) { return settings.value(name, std::string()); };
@@ -57,8 +58,9 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
   loaded.model = TextedMaskGit(config);
   loaded.model->eval();
   load_weights(*loaded.model, "", found, weights, "muse");
+  loaded.model->to(device);
 
-  loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"));
+  loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"), Weights::best, device);
   same("vqgan_identity", loaded.pictures->identity());
   const TrainedSize size = size_in(found);
   loaded.height = size.height;
@@ -68,12 +70,13 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights) {
     loaded.smaller_width = loaded.smaller_height * loaded.width / loaded.height;
     const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty();
     loaded.smaller =
-        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"))
+        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"),
+                                     Weights::best, device)
             : loaded.pictures;
     same("smaller_vqgan_identity", loaded.smaller->identity());
   }
   if (!config.text.enabled()) {
-    loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text-encoder"));
+    loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text-encoder"), device);
     same("text_identity", loaded.text->identity());
   }
   return loaded;

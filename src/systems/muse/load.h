@@ -14,7 +14,8 @@ namespace melete::muse {
 
 // From a run or checkpoint of `vqgan`; the file alone is enough.
 std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
-                                                               Weights weights = Weights::best);
+                                                               Weights weights = Weights::best,
+                                                               at::Device device = at::kCPU);
 
 // Of the pictures that a run of `vqgan` or `maskgit` was trained on.
 struct TrainedSize {
@@ -36,6 +37,7 @@ struct LoadedMaskGit {
 struct MaskGitPaths {
   std::string run, vqgan, smaller_vqgan, text_encoder;
 };
-LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights = Weights::best);
+LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights = Weights::best,
+                               at::Device device = at::kCPU);
 
 }  // namespace melete::muse

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "generate/iterative_masking.h"
 
 namespace melete::muse {
@@ -44,26 +45,29 @@ MaskedTokens MaskGitImpl::mask(const at::Tensor& tokens, Draws& draws) const {
   require(tokens.dim() == 2, "[maskgit] expected tokens [batch, positions], got [{}]",
           fmt::join(tokens.sizes(), ", "));
   const int64_t batch = tokens.size(0), positions = tokens.size(1);
-  const at::Tensor time = draws.uniform("mask_time", {batch}).to(tokens.device());
+  const at::Tensor time = draws.uniform("mask_time", {batch});
   const at::Tensor count =
       (static_cast<double>(positions) * mask_share(config_.schedule, time)).round().clamp_min(1);
-  const at::Tensor order =
-      draws.uniform("mask_order", {batch, positions}).to(tokens.device()).argsort(-1, false);
+  const at::Tensor order = draws.uniform("mask_order", {batch, positions}).argsort(-1, false);
   const at::Tensor asked = order < count.unsqueeze(1);
 
   MaskedTokens masked;
-  masked.labels = tokens.masked_fill(asked.logical_not(), -1);
-  masked.hidden = asked;
+  at::Tensor hidden = asked;
   if (config_.unmasked_share > 0) {
     // Among the masked tokens of a row, those with the lowest draws are shown. Others stand before all of
     // them.
-    const at::Tensor draw = draws.uniform("unmask_order", {batch, positions})
-                                .to(tokens.device())
-                                .masked_fill(asked.logical_not(), -1);
+    const at::Tensor draw =
+        draws.uniform("unmask_order", {batch, positions}).masked_fill(asked.logical_not(), -1);
     const at::Tensor rank = draw.argsort(-1, false).argsort(-1, false) - asked.logical_not().sum(-1, true);
     const at::Tensor shown = rank < asked.sum(-1, true) * config_.unmasked_share;
-    masked.hidden = asked.logical_and(shown.logical_not());
+    hidden = asked.logical_and(shown.logical_not());
   }
+  const at::Device device = tokens.device();
+  const at::Tensor places = asked.flatten().nonzero().squeeze(1);
+  masked.places = sent_to(device, places);
+  masked.rows = sent_to(device, places.div(positions, "floor"));
+  masked.hidden = sent_to(device, hidden);
+  masked.labels = tokens.masked_fill(sent_to(device, asked.logical_not()), -1);
   masked.input = tokens.masked_fill(masked.hidden, transformer->mask_token());
   return masked;
 }
@@ -74,7 +78,7 @@ at::Tensor MaskGitImpl::keep_text(const at::Tensor& like, Draws& draws, double t
   const at::TensorOptions options = like.options().dtype(at::kBool);
   if (text_drop == 0) return at::ones({batch}, options);
   if (text_drop == 1) return at::zeros({batch}, options);
-  return (draws.uniform("keep_text", {batch}) < 1 - text_drop).to(like.device());
+  return sent_to(like.device(), draws.uniform("keep_text", {batch}) < 1 - text_drop);
 }
 
 MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool only_prediction,
@@ -95,21 +99,22 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
   }
   const at::Tensor embedded = transformer->embed(
       masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)), result.self_conditioned);
-  const at::Tensor asked = masked.labels >= 0;
-  const at::Tensor wanted = masked.labels.index({asked});                                  // [asked]
-  const at::Tensor logits = transformer->predict(embedded.index({asked})).to(at::kFloat);  // [asked, tokens]
+  const at::Tensor wanted = masked.labels.flatten().index_select(0, masked.places);  // [asked]
+  const at::Tensor logits = transformer->predict(embedded.flatten(0, 1).index_select(0, masked.places))
+                                .to(at::kFloat);  // [asked, tokens]
   const at::Tensor each = at::cross_entropy_loss(logits, wanted, {}, at::Reduction::None);
   result.total = each.mean();
   result.named = {{"prediction", result.total.detach()},
                   {"accuracy", logits.detach().argmax(-1).eq(wanted).to(at::kFloat).mean()}};
-  const at::Tensor rows = asked.nonzero().select(1, 0), counts = asked.sum(1).to(at::kFloat);
-  result.by_picture = at::zeros_like(counts).index_add_(0, rows, each.detach()) / counts;
-  result.hidden_share = counts / static_cast<double>(asked.size(1));
+  const at::Tensor counts = (masked.labels >= 0).sum(1).to(at::kFloat);
+  result.by_picture = at::zeros_like(counts).index_add_(0, masked.rows, each.detach()) / counts;
+  result.hidden_share = counts / static_cast<double>(masked.labels.size(1));
   if (!has_critic() || only_prediction) return result;
 
   if (temperature < 0) temperature = draws.uniform("critic_temperature", {1}).item<double>();
   const at::Tensor sampled = gumbel_sample(logits.detach(), temperature, "critic_tokens", draws);
-  const at::Tensor filled = masked.input.clone().index_put_({asked}, sampled);
+  const at::Tensor filled =
+      masked.input.flatten().index_copy(0, masked.places, sampled).view_as(masked.input);
   result.critic_input = at::where(masked.hidden, filled, masked.input);
   const MaskGitContext read = critic.is_empty() ? whole : critic->context(batch.text, batch.condition);
   const at::Tensor doubts =

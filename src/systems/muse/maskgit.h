@@ -36,6 +36,9 @@ struct MaskedTokens {
   at::Tensor input;   // with the mask token at hidden positions
   at::Tensor labels;  // the true token where it is asked for, -1 elsewhere
   at::Tensor hidden;  // bool: where the mask token stands
+  // int64 [asked] of the tokens that are asked for: their places in all pictures, row after row, and whose
+  // they are. Drawn on the host, so that nobody has to ask a device how many there are.
+  at::Tensor places, rows;
 };
 
 using NamedLosses = std::vector<std::pair<std::string, at::Tensor>>;

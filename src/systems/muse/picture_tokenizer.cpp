@@ -13,17 +13,19 @@ PictureTokenizer::PictureTokenizer(VqganVae vae) : vae_(std::move(vae)) {
 }
 
 at::Tensor PictureTokenizer::tokens(const at::Tensor& pictures) const {
-  const FrozenScope frozen(pictures);
+  const at::Tensor here = pictures.to(device_of(*vae_));
+  const FrozenScope frozen(here);
   VqganVae vae = vae_;
-  return vae->tokenize(pictures).flatten(1);
+  return vae->tokenize(here).flatten(1).to(pictures.device());
 }
 
 at::Tensor PictureTokenizer::pictures(const at::Tensor& tokens, int64_t height, int64_t width) const {
-  const FrozenScope frozen(tokens);
+  const at::Tensor here = tokens.to(device_of(*vae_));
+  const FrozenScope frozen(here);
   const int64_t step = pixels_per_token(), codebooks = vae_->config().quantizer.codebooks;
-  const at::Tensor grid = tokens.reshape({tokens.size(0), height / step, width / step, codebooks});
+  const at::Tensor grid = here.reshape({here.size(0), height / step, width / step, codebooks});
   VqganVae vae = vae_;
-  return vae->decode_ids(codebooks == 1 ? grid.squeeze(-1) : grid).to(at::kFloat);
+  return vae->decode_ids(codebooks == 1 ? grid.squeeze(-1) : grid).to(tokens.device(), at::kFloat);
 }
 
 int64_t PictureTokenizer::tokens_of(int64_t height, int64_t width) const {

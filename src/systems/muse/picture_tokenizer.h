@@ -3,13 +3,15 @@
 
 #include <string>
 
+#include "roles/placed.h"
 #include "systems/muse/vqgan_vae.h"
 
 namespace melete::muse {
 
-class PictureTokenizer {
+class PictureTokenizer : public Placed {
  public:
   explicit PictureTokenizer(VqganVae vae);
+  void move_to(at::Device device) override { vae_->to(device); }
 
   // pictures [batch, channels, height, width] in [0, 1] -> [batch, tokens] int64: row by row, the codebooks
   // of a place beside each other. May be called from several threads at once.

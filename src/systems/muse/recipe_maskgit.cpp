@@ -26,10 +26,12 @@ class MaskGitRecipe : public PicturesRecipe {
 
   void settle() override {
     require(!vqgan_from_.empty(), "[vqgan_from] no VQ-GAN given; train one with `melete train vqgan`");
-    pictures_ = muse::open_picture_tokenizer(vqgan_from_);
+    pictures_ = muse::open_picture_tokenizer(vqgan_from_, Weights::best, frozen_device);
     settle_identity(vqgan_identity_, pictures_->identity(), "vqgan_from");
     if (smaller_height_ > 0) {
-      smaller_ = smaller_vqgan_from_.empty() ? pictures_ : muse::open_picture_tokenizer(smaller_vqgan_from_);
+      smaller_ = smaller_vqgan_from_.empty()
+                     ? pictures_
+                     : muse::open_picture_tokenizer(smaller_vqgan_from_, Weights::best, frozen_device);
       settle_identity(smaller_vqgan_identity_, smaller_->identity(), "smaller_vqgan_from");
       condition_tokens_ = smaller_->tokens_of(smaller_height_, smaller_width());
       // A smaller picture's tokens are looked up among those of the large one.
@@ -44,7 +46,7 @@ class MaskGitRecipe : public PicturesRecipe {
     }
     data.prepare.channels = pictures_->channels();
     if (!text_from_.empty()) {
-      text_ = open_text_encoder(text_from_);
+      text_ = open_text_encoder(text_from_, frozen_device);
       settle_identity(text_identity_, text_->identity(), "text_from");
     }
     settle_text(text_ ? text_->dim() : 0);

@@ -5,6 +5,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/draws.h"
 
 namespace melete::musiclm {
@@ -57,7 +58,7 @@ at::Tensor AudioTowerImpl::spectrogram(const AudioInput& input) const {
           config_.input == "frames" ? "frames, bins" : "bins, frames", input.audio.dim());
   const at::Tensor x = config_.input == "frames" ? input.audio.transpose(1, 2) : input.audio;
   if (!input.lengths.defined()) return x;
-  const at::Tensor lengths = input.lengths.to(x.device());
+  const at::Tensor lengths = sent_to(x.device(), input.lengths);
   const at::Tensor place = at::arange(x.size(2), lengths.options()).view({1, 1, -1});
   return x.masked_fill(place.ge(lengths.view({-1, 1, 1})), 0);
 }
@@ -138,7 +139,9 @@ AudioTowerImpl::Tokens AudioTowerImpl::tokens(const at::Tensor& embedded, const 
   const bool equal = *std::min_element(columns.begin(), columns.end()) == grid.columns;
   at::Tensor missing;  // bool [batch, patches]
   if (!equal)
-    missing = at::remainder(patches, grid.columns).unsqueeze(0).ge(at::tensor(columns, whole).unsqueeze(1));
+    missing = at::remainder(patches, grid.columns)
+                  .unsqueeze(0)
+                  .ge(sent_to(whole.device(), at::tensor(columns, at::kLong)).unsqueeze(1));
   Tokens result;
   result.values = embedded.flatten(1, 2) + sine_positions(grid, dim, options);
   if (plan == nullptr || !plan->patch_order.defined()) {
@@ -150,7 +153,7 @@ AudioTowerImpl::Tokens AudioTowerImpl::tokens(const at::Tensor& embedded, const 
   const auto kept = [&](int64_t all) {
     return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(all) * (1 - config_.patch_dropout)));
   };
-  at::Tensor order = plan->patch_order.to(embedded.device());
+  at::Tensor order = sent_to(embedded.device(), plan->patch_order);
   if (!equal) order = order.masked_fill(missing, -std::numeric_limits<double>::infinity());
   const at::Tensor keep = std::get<1>(order.topk(kept(grid.patches()), 1));  // [batch, kept]
   result.values = result.values.gather(1, keep.unsqueeze(2).expand({batch, keep.size(1), dim}));
@@ -159,8 +162,9 @@ AudioTowerImpl::Tokens AudioTowerImpl::tokens(const at::Tensor& embedded, const 
   if (equal) return result;
   std::vector<int64_t> counts;
   for (const int64_t own : columns) counts.push_back(kept(grid.bands * own));
-  result.view.hidden =
-      at::arange(keep.size(1), whole).unsqueeze(0).ge(at::tensor(counts, whole).unsqueeze(1));
+  result.view.hidden = at::arange(keep.size(1), whole)
+                           .unsqueeze(0)
+                           .ge(sent_to(whole.device(), at::tensor(counts, at::kLong)).unsqueeze(1));
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/codebook.h"
+#include "nn/frozen.h"
 
 namespace melete::musiclm {
 
@@ -19,13 +20,17 @@ void check_stage(const EmbedQuantizerConfig& condition, const StageConfig& stage
           name, stage.text_dim, width);
 }
 
+at::Tensor codes_of(EmbedQuantizer condition, const at::Tensor& goal) {
+  return condition->codes(goal.to(device_of(*condition)));
+}
+
 // The condition of one stage for every piece: [samples, quantizers, width]
 at::Tensor features(const MusicLm& model, const MusicRequest& request, const at::Tensor& goal,
                     const std::string& stage) {
   EmbedQuantizer condition = model.condition_of(stage);
   const auto& stages = condition->config().stages;
   const at::Tensor one =
-      condition->condition(condition->codes(goal), request.one_table_for_all ? stages.front() : stage);
+      condition->condition(codes_of(condition, goal), request.one_table_for_all ? stages.front() : stage);
   return one.expand({request.samples, one.size(1), one.size(2)});
 }
 
@@ -58,7 +63,7 @@ at::Tensor target(const MusicLm& model, const MusicRequest& request) {
   at::Tensor words, sound;
   if (!request.text.empty()) words = model.embedding->embed_text({request.text});
   if (request.like.defined())
-    sound = model.embedding->embed_audio(request.like.reshape({1, -1}), request.like_rate_hz);
+    sound = model.embedding->embed_audio(request.like.reshape({1, -1}), request.like_rate_hz).to(at::kCPU);
   if (!words.defined()) return sound;
   if (!sound.defined()) return words;
   return unit_vectors(words * (1 - request.like_share) + sound * request.like_share);
@@ -82,7 +87,7 @@ at::Tensor scores(const JointEmbedding& embedding, const std::vector<at::Tensor>
   for (size_t i = 0; i < heard.size(); ++i)
     batch[static_cast<int64_t>(i)].narrow(0, 0, lengths[i]).copy_(waves[static_cast<size_t>(heard[i])]);
   const at::Tensor vectors = embedding.embed_audio(batch, rate_hz, at::tensor(lengths, at::kLong));
-  result.index_copy_(0, at::tensor(heard, at::kLong), at::mv(vectors, target.flatten()).to(at::kCPU));
+  result.index_copy_(0, at::tensor(heard, at::kLong), at::mv(vectors, target.flatten().to(vectors.device())));
   return result;
 }
 
@@ -92,7 +97,7 @@ MusicResult generate(MusicLm& model, const MusicRequest& request) {
   model.check();
   const at::Tensor goal = target(model, request);
   MusicResult result;
-  result.codes = model.condition_of("semantic")->codes(goal);
+  result.codes = codes_of(model.condition_of("semantic"), goal);
   AudioLmRequest inner = request.audiolm;
   inner.batch = request.samples;
   inner.semantic_features = features(model, request, goal, "semantic");

@@ -74,7 +74,7 @@ class MusicLmGeneration final : public Generation {
     musiclm::LongPieceConfig parts = long_;
     if (!story_.empty()) parts.story = musiclm::parse_story(story_words());
     if (!from_.empty()) find_parts(from_, paths_);
-    musiclm::MusicLm model = musiclm::load_musiclm(paths_, weights_named(weights_));
+    musiclm::MusicLm model = musiclm::load_musiclm(paths_, weights_named(weights_), run.device);
     musiclm::MusicRequest request = request_;
     if (!like_.empty()) {
       request.like_rate_hz = model.embedding->rate_hz();

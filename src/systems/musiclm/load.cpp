@@ -56,21 +56,23 @@ std::string given_or_kept(const std::string& given, const FoundCheckpoint& run, 
 }
 
 template <class Stage, class Config>
-Stage load_stage(const FoundCheckpoint& found, Weights weights) {
+Stage load_stage(const FoundCheckpoint& found, Weights weights, at::Device device) {
   Config config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
   Stage stage(config);
   stage->eval();
   load_weights(*stage, kStagePlace, found, weights, "musiclm");
+  stage->to(device);
   return stage;
 }
 
-EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights) {
+EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights, at::Device device) {
   EmbedQuantizerConfig config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("condition"));
   EmbedQuantizer condition(config);
   condition->eval();
   load_weights(*condition, kConditionPlace, found, weights, "musiclm");
+  condition->to(device);
   return condition;
 }
 
@@ -104,8 +106,10 @@ LoadedMulan load_mulan(const FoundCheckpoint& found) {
   return loaded;
 }
 
-LoadedMulan load_mulan(const std::string& run_or_checkpoint) {
-  return load_mulan(open_checkpoint(run_or_checkpoint, "mulan", kMulanTask));
+LoadedMulan load_mulan(const std::string& run_or_checkpoint, at::Device device) {
+  LoadedMulan loaded = load_mulan(open_checkpoint(run_or_checkpoint, "mulan", kMulanTask));
+  loaded.embedding->move_to(device);
+  return loaded;
 }
 
 void find_parts(const std::string& folder, MusicLmPaths& paths) {
@@ -138,19 +142,20 @@ void find_parts(const std::string& folder, MusicLmPaths& paths) {
   }
 }
 
-MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights) {
+MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights, at::Device device) {
   const FoundCheckpoint semantic = open_part(paths.semantic, "semantic"),
                         coarse = open_part(paths.coarse, "coarse");
   MusicLm model;
   model.embedding =
-      open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"));
+      open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"), device);
   model.audiolm.tokenizer =
-      open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"));
-  model.audiolm.codec = open_codec(given_or_kept(paths.codec, coarse, "codec_from", "codec"));
-  model.audiolm.semantic = load_stage<SemanticTransformer, SemanticConfig>(semantic, weights);
-  model.audiolm.coarse = load_stage<CoarseTransformer, CoarseConfig>(coarse, weights);
-  model.conditions.emplace("semantic", load_condition(semantic, weights));
-  model.conditions.emplace("coarse", load_condition(coarse, weights));
+      open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"), device);
+  model.audiolm.codec =
+      open_codec(given_or_kept(paths.codec, coarse, "codec_from", "codec"), Weights::best, device);
+  model.audiolm.semantic = load_stage<SemanticTransformer, SemanticConfig>(semantic, weights, device);
+  model.audiolm.coarse = load_stage<CoarseTransformer, CoarseConfig>(coarse, weights, device);
+  model.conditions.emplace("semantic", load_condition(semantic, weights, device));
+  model.conditions.emplace("coarse", load_condition(coarse, weights, device));
   for (const FoundCheckpoint* run : {&semantic, &coarse}) {
     require_trained_with(*run, "condition_identity", model.embedding->identity());
     require_trained_with(*run, "semantic_identity", model.audiolm.tokenizer->identity());
@@ -158,8 +163,8 @@ MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights) {
   require_trained_with(coarse, "codec_identity", model.audiolm.codec->identity());
   if (!paths.fine.empty()) {
     const FoundCheckpoint fine = open_part(paths.fine, "fine");
-    model.audiolm.fine = load_stage<FineTransformer, FineConfig>(fine, weights);
-    model.conditions.emplace("fine", load_condition(fine, weights));
+    model.audiolm.fine = load_stage<FineTransformer, FineConfig>(fine, weights, device);
+    model.conditions.emplace("fine", load_condition(fine, weights, device));
     require_trained_with(fine, "condition_identity", model.embedding->identity());
     require_trained_with(fine, "codec_identity", model.audiolm.codec->identity());
   }

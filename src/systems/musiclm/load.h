@@ -21,7 +21,7 @@ struct LoadedMulan {
   uint64_t split_seed = 0;             // this seed
 };
 LoadedMulan load_mulan(const FoundCheckpoint& found);
-LoadedMulan load_mulan(const std::string& run_or_checkpoint);
+LoadedMulan load_mulan(const std::string& run_or_checkpoint, at::Device device = at::kCPU);
 
 // Run folders or checkpoint files. Empty embedding, tokenizer and codec: those the stages were trained with,
 // where they were then.
@@ -34,6 +34,7 @@ struct MusicLmPaths {
 void find_parts(const std::string& folder, MusicLmPaths& paths);
 
 // Refuses parts that were trained with others than those loaded, naming both.
-MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights = Weights::best);
+MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights = Weights::best,
+                     at::Device device = at::kCPU);
 
 }  // namespace melete::musiclm

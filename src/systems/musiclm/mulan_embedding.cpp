@@ -68,15 +68,16 @@ at::Tensor MulanEmbedding::embed_windows(const std::vector<at::Tensor>& pieces) 
 
 at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
                                        const at::Tensor& lengths) const {
-  const FrozenScope frozen(audio);
   require(audio.dim() == 2, "[mulan] expected audio [batch, samples], got {} dimensions", audio.dim());
-  at::Tensor sound = resample_audio(audio, audio_rate_hz, rate_hz());
+  at::Tensor sound = resample_audio(audio, audio_rate_hz, rate_hz()).to(device_of(*model_));
+  const FrozenScope frozen(sound);
   std::vector<int64_t> samples(static_cast<size_t>(audio.size(0)), sound.size(1));
-  if (lengths.defined())
+  if (lengths.defined()) {
+    const at::Tensor known = lengths.to(at::kCPU, at::kLong).contiguous();
     for (size_t i = 0; i < samples.size(); ++i)
-      samples[i] = std::min(
-          sound.size(1),
-          (lengths[static_cast<int64_t>(i)].item<int64_t>() * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
+      samples[i] = std::min(sound.size(1),
+                            (known.data_ptr<int64_t>()[i] * rate_hz() + audio_rate_hz - 1) / audio_rate_hz);
+  }
   // Sound that is too short to be heard counts with the silence after it.
   const int64_t shortest = shortest_samples();
   if (sound.size(1) < shortest) sound = at::constant_pad_nd(sound, {0, shortest - sound.size(1)});
@@ -85,9 +86,10 @@ at::Tensor MulanEmbedding::embed_audio(const at::Tensor& audio, int64_t audio_ra
   if (longest > 0) longest = std::max(longest, 2 * shortest);  // so that cut ones are not too short
   const Windows windows = cut(sound, samples, longest);
   const at::Tensor each = embed_windows(windows.pieces);
-  if (each.size(0) == audio.size(0)) return each;
+  if (each.size(0) == audio.size(0)) return each.to(audio.device());
   const at::Tensor rows = at::tensor(windows.row, each.options().dtype(at::kLong));
-  return unit_vectors(at::zeros({audio.size(0), dim()}, each.options()).index_add_(0, rows, each));
+  return unit_vectors(at::zeros({audio.size(0), dim()}, each.options()).index_add_(0, rows, each))
+      .to(audio.device());
 }
 
 double MulanEmbedding::scale() const {
@@ -95,15 +97,16 @@ double MulanEmbedding::scale() const {
 }
 
 at::Tensor MulanEmbedding::embed_text(const std::vector<std::string>& texts) const {
-  const FrozenScope frozen;
   const TextInput input = tokenize(*tokenizer_, texts, model_->config().text.window).input;
   const int64_t highest = input.ids.max().item<int64_t>(), vocabulary = model_->config().text.vocabulary;
   require(highest < vocabulary,
           "[mulan] the tokenizer gives id {}, the text tower has {}; try the tokenizer "
           "that it was trained with",
           highest, vocabulary);
-  const auto device = model_->contrast->log_scale.device();
-  return model_->embed_text({input.ids.to(device), input.mask.to(device)}).values;
+  const auto device = device_of(*model_);
+  const at::Tensor ids = input.ids.to(device);
+  const FrozenScope frozen(ids);
+  return model_->embed_text({ids, input.mask.to(device)}).values.to(at::kCPU);
 }
 
 }  // namespace melete::musiclm

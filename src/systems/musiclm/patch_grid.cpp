@@ -51,7 +51,8 @@ at::Tensor sine_positions(const PatchGrid& grid, int64_t dim, const at::TensorOp
 at::Tensor offset_table(const PatchGrid& grid, const at::TensorOptions& options) {
   const at::Tensor band = at::arange(1 - grid.bands, grid.bands, options);
   const at::Tensor column = at::arange(1 - grid.columns, grid.columns, options);
-  return at::stack({band.repeat_interleave(column.size(0)), column.repeat(band.size(0))}, 1);
+  const int64_t bands = band.size(0), columns = column.size(0);
+  return at::stack({band.unsqueeze(1).expand({bands, columns}).flatten(), column.repeat(bands)}, 1);
 }
 
 at::Tensor gather_offsets(const at::Tensor& by_offset, const at::Tensor& patches, const PatchGrid& grid) {

@@ -77,10 +77,11 @@ class MusicStageRecipe : public RecordingsRecipe {
   std::string name() const override { return music_stage_task(stage_); }
 
   void settle() override {
-    if (!condition_from_.empty()) tokenizers_.joint = open_joint_embedding(condition_from_);
+    if (!condition_from_.empty()) tokenizers_.joint = open_joint_embedding(condition_from_, frozen_device);
     if (needs_semantic_ && !semantic_from_.empty())
-      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
-    if (needs_codec_ && !codec_from_.empty()) tokenizers_.codec = open_codec(codec_from_);
+      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_, frozen_device);
+    if (needs_codec_ && !codec_from_.empty())
+      tokenizers_.codec = open_codec(codec_from_, Weights::best, frozen_device);
     TokenColumns columns = tokenizers_.columns();
     if (is_token_folder(data_from)) {
       columns = read_token_columns(data_from);

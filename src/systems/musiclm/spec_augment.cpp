@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "config/schema.h"
+#include "core/device.h"
 #include "nn/draws.h"
 
 namespace melete::musiclm {
@@ -111,7 +112,7 @@ at::Tensor augment(const at::Tensor& spectrogram, const SpecAugmentation& how) {
   if (how.speed != 1) x = stretch(x, how.speed, stretched_frames(x.size(2), how.speed));
   const at::Tensor blank_bins = inside(how.first_bin, how.end_bin, x.size(1)).unsqueeze(2);
   const at::Tensor blank_frames = inside(how.first_frame, how.end_frame, x.size(2)).unsqueeze(1);
-  return x.masked_fill(blank_bins.logical_or(blank_frames).to(x.device()), 0);
+  return x.masked_fill(sent_to(x.device(), blank_bins.logical_or(blank_frames)), 0);
 }
 
 }  // namespace melete::musiclm

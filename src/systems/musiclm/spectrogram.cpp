@@ -2,6 +2,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/spectrum.h"
 
 namespace melete::musiclm {
@@ -62,12 +63,13 @@ at::Tensor power_spectrogram(const at::Tensor& audio, const at::Tensor& given,
           config.window, config.n_fft);
   const int64_t samples = audio.size(1);
   const bool whole = !given.defined();
-  const at::Tensor lengths =
-      whole ? at::full({audio.size(0)}, samples, audio.options().dtype(at::kLong)) : given.to(audio.device());
-  require(whole || (lengths.dim() == 1 && lengths.size(0) == audio.size(0) &&
-                    lengths.max().item<int64_t>() <= samples),
-          "[spectrogram] expected {} lengths of at most {} samples", audio.size(0), samples);
-  check_length(whole ? samples : lengths.min().item<int64_t>(), config);
+  const at::Tensor known =
+      whole ? at::full({audio.size(0)}, samples, at::kLong) : given.to(at::kCPU, at::kLong);
+  const at::Tensor lengths = sent_to(audio.device(), known);
+  require(
+      whole || (known.dim() == 1 && known.size(0) == audio.size(0) && known.max().item<int64_t>() <= samples),
+      "[spectrogram] expected {} lengths of at most {} samples", audio.size(0), samples);
+  check_length(whole ? samples : known.min().item<int64_t>(), config);
   // Padding belongs to the recording, so that its edges are mirrored zeros.
   at::Tensor padded = audio.to(at::kFloat);
   if (config.padding > 0) {
@@ -85,9 +87,9 @@ at::Tensor power_spectrogram(const at::Tensor& audio, const at::Tensor& given,
   if (config.power != 2) power = config.power == 1 ? power.sqrt() : power.pow(config.power / 2);
   if (whole) return power;
   std::vector<int64_t> frames;
-  for (int64_t row = 0; row < lengths.size(0); ++row)
-    frames.push_back(config.frames(lengths[row].item<int64_t>()));
-  const at::Tensor last = at::tensor(frames, lengths.options()).view({-1, 1, 1});
+  for (int64_t row = 0; row < known.size(0); ++row)
+    frames.push_back(config.frames(known[row].item<int64_t>()));
+  const at::Tensor last = sent_to(audio.device(), at::tensor(frames, at::kLong)).view({-1, 1, 1});
   return power.masked_fill(at::arange(power.size(2), lengths.options()).view({1, 1, -1}).ge(last), 0);
 }
 

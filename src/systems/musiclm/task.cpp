@@ -9,6 +9,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "data/batch.h"
 #include "dist/group.h"
 #include "dist/group_member.h"
@@ -132,7 +133,7 @@ MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinc
   Pairs result;
   const at::Tensor& wave = batch["wave"];
   const at::Tensor chosen = at::tensor(rows, at::kLong);
-  result.audio.audio = wave.index_select(0, chosen.to(wave.device()));
+  result.audio.audio = wave.index_select(0, sent_to(wave.device(), chosen));
   result.audio.lengths =
       batch.lengths("wave").to(at::kCPU).index_select(0, chosen).clamp_min(shortest_samples_);
   // A recording shorter than a patch counts with the silence after it.
@@ -151,7 +152,7 @@ MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinc
     texts.push_back(in_template(config_.templates[std::min(at, config_.templates.size() - 1)], words));
   }
   const TokenizedTexts tokens = tokenize(*text_, texts, model_->config().text.window);
-  result.text = {tokens.input.ids.to(wave.device()), tokens.input.mask.to(wave.device())};
+  result.text = {sent_to(wave.device(), tokens.input.ids), sent_to(wave.device(), tokens.input.mask)};
   result.cut = tokens.cut;
   return result;
 }

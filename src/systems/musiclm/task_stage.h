@@ -44,8 +44,8 @@ class MusicStageTask : public Base {
  protected:
   StageInput input(const Batch& batch, const StepContext& context) override {
     StageInput result;
-    result.semantic = batch.find("semantic");
-    result.acoustic = batch.find("acoustic");
+    result.semantic = batch.find_on_host("semantic");
+    result.acoustic = batch.find_on_host("acoustic");
     const at::Tensor codes = condition_->codes(batch["joint"], context.training ? context.draws : nullptr);
     result.condition = masked_condition(condition_->condition(codes, stage_name_));
     result.forget = context.training;

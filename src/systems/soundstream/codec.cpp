@@ -39,16 +39,19 @@ at::Tensor SoundStreamCodec::by_group(const at::Tensor& codes) const {
 
 at::Tensor SoundStreamCodec::encode(const at::Tensor& audio) const {
   require(audio.dim() == 2, "[codec] expected audio [batch, samples], got {} dimensions", audio.dim());
-  const FrozenScope frozen(audio);
-  return in_order(model_->quantizer->forward(model_->encode(model_->prepare(audio)), nullptr).codes);
+  const at::Tensor wave = audio.to(device_of(*model_));
+  const FrozenScope frozen(wave);
+  return in_order(model_->quantizer->forward(model_->encode(model_->prepare(wave)), nullptr).codes)
+      .to(audio.device());
 }
 
 at::Tensor SoundStreamCodec::decode(const at::Tensor& codes) const {
   require(codes.dim() == 3 && codes.size(2) >= 1 && codes.size(2) <= quantizers(),
           "[codec] expected codes [batch, frames, 1 .. {}], got [{}]", quantizers(),
           fmt::join(codes.sizes(), ", "));
-  const FrozenScope frozen(codes);
-  return model_->decode_codes(by_group(codes.contiguous())).squeeze(1);
+  const at::Tensor here = codes.to(device_of(*model_)).contiguous();
+  const FrozenScope frozen(here);
+  return model_->decode_codes(by_group(here)).squeeze(1).to(codes.device());
 }
 
 std::unique_ptr<SoundToCodes> SoundStreamCodec::sound_to_codes(double piece_seconds) const {

@@ -22,6 +22,7 @@ class SoundStreamCodec final : public Codec {
   int64_t frames(int64_t samples) const override { return samples / samples_per_frame(); }
   at::Tensor encode(const at::Tensor& audio) const override;  // cut to whole frames
   at::Tensor decode(const at::Tensor& codes) const override;
+  void move_to(at::Device device) override { model_->to(device); }
 
   std::unique_ptr<SoundToCodes> sound_to_codes(double piece_seconds) const override;
   std::unique_ptr<CodesToSound> codes_to_sound(double piece_seconds) const override;

@@ -14,13 +14,15 @@ SoundStreamLatents::SoundStreamLatents(SoundStream model) : model_(std::move(mod
 }
 
 at::Tensor SoundStreamLatents::encode(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return model_->encode(model_->prepare(audio)).to(at::kFloat);
+  const at::Tensor wave = audio.to(device_of(*model_));
+  const FrozenScope frozen(wave);
+  return model_->encode(model_->prepare(wave)).to(audio.device(), at::kFloat);
 }
 
 at::Tensor SoundStreamLatents::decode(const at::Tensor& frames) const {
-  const FrozenScope frozen(frames);
-  return model_->decode(model_->quantizer->forward(frames, nullptr).vectors).squeeze(1);
+  const at::Tensor here = frames.to(device_of(*model_));
+  const FrozenScope frozen(here);
+  return model_->decode(model_->quantizer->forward(here, nullptr).vectors).squeeze(1).to(frames.device());
 }
 
 }  // namespace melete

@@ -18,6 +18,7 @@ class SoundStreamLatents final : public AudioFeatures {
   int64_t samples_per_frame() const override { return model_->samples_per_frame(); }
   int64_t frames(int64_t samples) const override { return samples / samples_per_frame(); }
   const std::string& identity() const override { return identity_; }
+  void move_to(at::Device device) override { model_->to(device); }
   at::Tensor encode(const at::Tensor& audio) const override;  // cut to whole frames
   at::Tensor decode(const at::Tensor& frames) const override;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "nn/frozen.h"
 #include "systems/soundstream/pieces.h"
 
 namespace melete {
@@ -36,9 +37,10 @@ at::Tensor LiveEncoder::run(int64_t frames) {
     return at::empty({0, quantizer.groups, quantizer.quantizers * quantizer.codebooks}, at::kLong);
   const at::NoGradGuard no_grad;
   const int64_t samples = frames * frame_samples_;
-  const at::Tensor wave = at::from_blob(held_.data(), {1, 1, samples + look_ahead_}, at::kFloat);
+  const at::Tensor wave =
+      at::from_blob(held_.data(), {1, 1, samples + look_ahead_}, at::kFloat).to(device_of(*model_));
   const at::Tensor vectors = model_->encode(wave, {}, look_ahead_, &history_);
-  const at::Tensor codes = model_->quantizer->forward(vectors.contiguous(), nullptr).codes;
+  const at::Tensor codes = model_->quantizer->forward(vectors.contiguous(), nullptr).codes.to(at::kCPU);
   held_.erase(held_.begin(), held_.begin() + samples);
   begun_ = true;
   return codes.squeeze(1).transpose(0, 1).contiguous();  // from [groups, 1, frames, quantizers]
@@ -60,8 +62,10 @@ std::vector<float> LiveDecoder::finish() {
 
 std::vector<float> LiveDecoder::run() {
   const at::NoGradGuard no_grad;
-  const at::Tensor codes = held_.transpose(0, 1).unsqueeze(1);  // [groups, 1, frames, codes of a group]
-  const at::Tensor wave = model_->decode_codes(codes, &history_).flatten().to(at::kFloat).contiguous();
+  // [groups, 1, frames, codes of a group]
+  const at::Tensor codes = held_.transpose(0, 1).unsqueeze(1).to(device_of(*model_));
+  const at::Tensor wave =
+      model_->decode_codes(codes, &history_).flatten().to(at::kCPU, at::kFloat).contiguous();
   held_ = at::Tensor();
   begun_ = true;
   return {wave.data_ptr<float>(), wave.data_ptr<float>() + wave.numel()};

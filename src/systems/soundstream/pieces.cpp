@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "nn/frozen.h"
 
 namespace melete {
 
@@ -96,9 +97,10 @@ at::Tensor PieceEncoder::run(int64_t frames) {
   const int64_t look_ahead = model_->config().look_ahead();
   const int64_t ahead =
       all * frame_samples_ + look_ahead <= static_cast<int64_t>(held_.size()) ? look_ahead : 0;
-  const at::Tensor wave = at::from_blob(held_.data(), {1, 1, all * frame_samples_ + ahead}, at::kFloat);
+  const at::Tensor wave =
+      at::from_blob(held_.data(), {1, 1, all * frame_samples_ + ahead}, at::kFloat).to(device_of(*model_));
   const at::Tensor vectors = model_->encode(wave, {}, ahead).narrow(1, from_here, frames);
-  const at::Tensor codes = model_->quantizer->forward(vectors.contiguous(), nullptr).codes;
+  const at::Tensor codes = model_->quantizer->forward(vectors.contiguous(), nullptr).codes.to(at::kCPU);
   done_ += frames;
   const int64_t begin = std::max(held_begin_, done_ - layout_.encode_context);
   held_.erase(held_.begin(), held_.begin() + (begin - held_begin_) * frame_samples_);
@@ -127,8 +129,9 @@ std::vector<float> PieceDecoder::finish() {
 std::vector<float> PieceDecoder::run(int64_t frames) {
   const at::NoGradGuard no_grad;
   const int64_t from_here = done_ - held_begin_, frame = model_->samples_per_frame();
-  const at::Tensor codes = held_.narrow(0, 0, from_here + frames).transpose(0, 1).unsqueeze(1);
-  const at::Tensor wave = model_->decode_codes(codes).flatten().to(at::kFloat).contiguous();
+  const at::Tensor codes =
+      held_.narrow(0, 0, from_here + frames).transpose(0, 1).unsqueeze(1).to(device_of(*model_));
+  const at::Tensor wave = model_->decode_codes(codes).flatten().to(at::kCPU, at::kFloat).contiguous();
   const float* begin = wave.data_ptr<float>() + from_here * frame;
   std::vector<float> samples(begin, begin + frames * frame);
   done_ += frames;

@@ -1,6 +1,7 @@
 // A codec over sounds of any length in bounded memory. Convolutions are causal and attention sees a bounded
 // number of frames back, so a piece that begins early enough, at a border of the attention's windows, gives
 // what the whole sound would give there. Pieces lie on a fixed grid: how the sound arrives changes nothing.
+// Sound and codes are on the host, the model is wherever it is.
 #pragma once
 
 #include <ATen/ATen.h>

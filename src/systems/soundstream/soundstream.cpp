@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "io/base/resample.h"
 
 namespace melete {
@@ -244,7 +245,7 @@ at::Tensor SoundStreamImpl::prepare(const at::Tensor& wave, int64_t rate_hz, boo
 }
 
 at::Tensor SoundStreamImpl::denoise_condition(bool denoise, const at::Tensor& like) const {
-  return at::tensor({denoise ? 1.f : 0.f, denoise ? 0.f : 1.f}).to(like.device());
+  return sent_to(like.device(), at::tensor({denoise ? 1.f : 0.f, denoise ? 0.f : 1.f}));
 }
 
 at::Tensor SoundStreamImpl::encode(const at::Tensor& wave, std::optional<bool> denoise, int64_t ahead,

@@ -18,14 +18,13 @@ namespace {
 
 constexpr int64_t kSamplesShown = 4;
 
-// Mean over the stages that were in use. codes [groups, batch, frames, quantizers]
-void add_code_use(NamedTensors& named, const at::Tensor& codes, int64_t codebook_size) {
+// Mean over the stages that were in use.
+void add_code_use(NamedTensors& named, const Quantized& quantized, const QuantizerImpl& quantizer) {
   std::vector<at::Tensor> perplexities, shares;
-  for (int64_t group = 0; group < codes.size(0); ++group)
-    for (int64_t stage = 0; stage < codes.size(3); ++stage) {
-      const at::Tensor chosen = codes[group].select(-1, stage);
-      if (stage > 0 && chosen[0][0].item<int64_t>() < 0) continue;
-      const CodeUse use = code_use(chosen, codebook_size);
+  for (int64_t group = 0; group < quantized.codes.size(0); ++group)
+    for (int64_t place = 0; place < quantized.stages * quantizer.config().codebooks; ++place) {
+      const at::Tensor chosen = quantized.codes[group].select(-1, place);
+      const CodeUse use = code_use(chosen, quantizer.codebook_size());
       perplexities.push_back(use.perplexity);
       shares.push_back(use.share);
     }
@@ -96,7 +95,7 @@ Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& 
   const auto result =
       gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest, judged(context.step));
   Losses losses{result.total, result.named};
-  add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
+  add_code_use(losses.named, result.output.quantized, *gan_->codec->quantizer);
   return losses;
 }
 
@@ -135,7 +134,7 @@ Losses SoundStreamTask::validate(const Batch& batch, const StepContext& context)
   }
   if (const auto tones = steady_tones(real.reshape({1, -1}), fake.reshape({1, -1}), rate_hz))
     losses.named.emplace_back("steady_tones", at::scalar_tensor(*tones));
-  add_code_use(losses.named, result.output.quantized.codes, gan_->codec->quantizer->codebook_size());
+  add_code_use(losses.named, result.output.quantized, *gan_->codec->quantizer);
   return losses;
 }
 

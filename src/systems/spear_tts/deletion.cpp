@@ -2,6 +2,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/draws.h"
 #include "systems/spear_tts/text_to_semantic.h"
 
@@ -19,7 +20,7 @@ void describe(Schema& s, DeletionConfig& c) {
 at::Tensor random_subset(const at::Tensor& eligible, double share, Draws& draws, bool as_upstream,
                          double at_least) {
   const at::Tensor wanted = (eligible.sum(1, true) * share).clamp_min(at_least);  // float32, not rounded
-  const at::Tensor noise = draws.uniform("subset", eligible.sizes()).to(eligible.device());
+  const at::Tensor noise = sent_to(eligible.device(), draws.uniform("subset", eligible.sizes()));
   const at::Tensor others = eligible.logical_not();
   at::Tensor rank;
   if (as_upstream)  // not ranks, but the positions in the order of their noise

@@ -74,7 +74,7 @@ class SpearGeneration final : public Generation {
       throw UsageError(
           "sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
     const at::NoGradGuard no_grad;
-    Reader reader = open_reader(from_, weights_named(weights_));
+    Reader reader = open_reader(from_, weights_named(weights_), run.device);
     const std::vector<Passage> parts = what_to_say();
     std::vector<std::string> texts;
     for (const Passage& part : parts) texts.push_back(part.text);
@@ -127,7 +127,7 @@ class SpearGeneration final : public Generation {
 
   void say_errors(const Reader& speaker, const std::vector<std::string>& texts,
                   const std::vector<at::Tensor>& spoken, const GenerationRun& run) const {
-    Reader judge = open_reader(read_back_, weights_named(weights_), kBackTranslateTask);
+    Reader judge = open_reader(read_back_, weights_named(weights_), kBackTranslateTask, run.device);
     require(judge.semantic_identity == speaker.semantic_identity,
             "[read_back] {} reads semantic tokens of {}, and {} makes those of {}", read_back_,
             judge.semantic_identity, from_, speaker.semantic_identity);
@@ -164,15 +164,15 @@ class SpearGeneration final : public Generation {
             "[spear-tts] {} was trained on semantic tokens of {}, and {} makes those of {}", coarse_run.path,
             setting_of(coarse_run, "semantic_identity"), from_, reader.semantic_identity);
     CoarseTransformer coarse =
-        build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_));
+        build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_), run.device);
     FineTransformer fine{nullptr};
     if (!fine_.empty())
       fine = build_stage<FineTransformer, FineConfig>(open_checkpoint(fine_, "spear-tts", "fine"),
-                                                      weights_named(weights_));
+                                                      weights_named(weights_), run.device);
     const std::string codec_path = codec_.empty() ? setting_of(coarse_run, "codec_from") : codec_;
     require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN",
             coarse_run.path);
-    const auto codec = open_codec(codec_path);
+    const auto codec = open_codec(codec_path, Weights::best, run.device);
 
     // A voice is told by a prompt: its tokens before the new ones, and its codes.
     at::Tensor voice_tokens = at::empty({1, 0}, at::kLong), voice_codes;
@@ -180,10 +180,11 @@ class SpearGeneration final : public Generation {
       const std::string tokenizer =
           reader.semantic_from.empty() ? setting_of(coarse_run, "semantic_from") : reader.semantic_from;
       require(!tokenizer.empty(), "[spear-tts] neither run says where its tokenizer is, which a voice needs");
-      const auto semantic = open_semantic_tokenizer(tokenizer);
+      const auto semantic = open_semantic_tokenizer(tokenizer, run.device);
       voice_tokens = semantic->tokenize(read_mono(voice_, semantic->rate_hz(), voice_seconds_).unsqueeze(0));
       voice_codes = codec->encode(read_mono(voice_, codec->rate_hz(), voice_seconds_).unsqueeze(0))
-                        .narrow(2, 0, coarse->config().quantizers);
+                        .narrow(2, 0, coarse->config().quantizers)
+                        .to(run.device);
     }
     std::vector<at::Tensor> waves;
     for (size_t i = 0; i < spoken.size(); ++i) {
@@ -191,7 +192,7 @@ class SpearGeneration final : public Generation {
       StageRequest request;
       request.draws = &draws;
       request.progress = [&](int64_t done, int64_t of) { run.progress("coarse", done, of); };
-      const at::Tensor tokens = at::cat({voice_tokens, spoken[i].unsqueeze(0)}, 1);
+      const at::Tensor tokens = at::cat({voice_tokens, spoken[i].unsqueeze(0)}, 1).to(run.device);
       // Nobody knows how long it will take to say: the model ends it.
       const auto longest =
           static_cast<int64_t>(static_cast<double>(spoken[i].numel()) * 0.2 * codec->frames_per_second());
@@ -205,7 +206,7 @@ class SpearGeneration final : public Generation {
         request.progress = [&](int64_t done, int64_t of) { run.progress("fine", done, of); };
         codes = at::cat({codes, generate_fine(fine, codes, {}, request)}, 2);
       }
-      waves.push_back(codec->decode(codes)[0]);
+      waves.push_back(codec->decode(codes)[0].to(at::kCPU));
       if (i + 1 < spoken.size())
         waves.push_back(
             at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(codec->rate_hz()))}));

@@ -30,12 +30,14 @@ Reader reader_of(const FoundCheckpoint& found, Weights weights) {
 
 }  // namespace
 
-Reader open_reader(const std::string& path, Weights weights) {
-  return open_reader(path, weights, kTextToSemanticTask);
+Reader open_reader(const std::string& path, Weights weights, at::Device device) {
+  return open_reader(path, weights, kTextToSemanticTask, device);
 }
 
-Reader open_reader(const std::string& path, Weights weights, const std::string& task) {
-  return reader_of(open_checkpoint(path, "spear-tts", task), weights);
+Reader open_reader(const std::string& path, Weights weights, const std::string& task, at::Device device) {
+  Reader reader = reader_of(open_checkpoint(path, "spear-tts", task), weights);
+  reader.model->to(device);
+  return reader;
 }
 
 Reader open_reader_of_any(const std::string& path, Weights weights) {

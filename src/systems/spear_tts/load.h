@@ -17,8 +17,9 @@ struct Reader {
   bool repeats = false;                          // whether its tokens tell how long everything takes
 };
 // Of the last training; or of another one of the three, by its task.
-Reader open_reader(const std::string& run_or_checkpoint, Weights weights);
-Reader open_reader(const std::string& run_or_checkpoint, Weights weights, const std::string& task);
+Reader open_reader(const std::string& run_or_checkpoint, Weights weights, at::Device device = at::kCPU);
+Reader open_reader(const std::string& run_or_checkpoint, Weights weights, const std::string& task,
+                   at::Device device = at::kCPU);
 Reader open_reader_of_any(const std::string& run_or_checkpoint, Weights weights);
 
 }  // namespace melete::spear_tts

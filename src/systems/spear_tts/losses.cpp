@@ -4,8 +4,10 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/device.h"
 #include "losses/token_loss.h"
 #include "nn/draws.h"
+#include "nn/frozen.h"
 
 namespace melete::spear_tts {
 
@@ -42,13 +44,11 @@ at::Tensor similarities(const at::Tensor& rows) {
   return at::mm(unit, unit.t());
 }
 
-// Which rows are decoded without their source: bool [batch]; undefined when none can be
-at::Tensor dropped_rows(int64_t batch, const LossConfig& config, const LossPass& pass,
-                        const at::Tensor& like) {
+// Which rows are decoded without their source: bool [batch] on the host; undefined when none can be
+at::Tensor dropped_rows(int64_t batch, const LossConfig& config, const LossPass& pass) {
   if (pass.condition_drop <= 0) return {};
   require(pass.draws != nullptr, "[spear-tts] dropping sources needs draws");
-  const at::Tensor coins =
-      pass.draws->uniform("drop_condition", {config.as_upstream ? 1 : batch}).to(like.device());
+  const at::Tensor coins = pass.draws->uniform("drop_condition", {config.as_upstream ? 1 : batch});
   return coins.lt(pass.condition_drop).expand({batch});
 }
 
@@ -71,8 +71,9 @@ PairLosses pair_losses(TextToSemantic& model, const Pair& pair, const LossConfig
   Draws* const dropout = pass.training ? pass.draws : nullptr;
   const Context context = model->encode({pair.source, source_modality, pair.source_seen}, dropout);
   Context shown = context;
-  const at::Tensor dropped = dropped_rows(pair.source.size(0), config, pass, pair.source);
-  if (dropped.defined()) shown.seen = context.seen.logical_and(dropped.logical_not().unsqueeze(1));
+  const at::Tensor dropped = dropped_rows(pair.source.size(0), config, pass);
+  if (dropped.defined())
+    shown.seen = context.seen.logical_and(sent_to(pair.source.device(), dropped.logical_not()).unsqueeze(1));
 
   VocabularyImpl& tokens = model->vocabulary(target_modality);
   const at::Tensor target = tokens.with_end(pair.target), padding = tokens.is_padding(target);
@@ -122,7 +123,10 @@ PairLosses pretraining_losses(TextToSemantic& model, const at::Tensor& speech, c
                               const LossConfig& config, const LossPass& pass) {
   require(pass.draws != nullptr, "[spear-tts] deleting tokens needs draws");
   const Damaged damaged = damage(speech, *model->speech, deletion, *pass.draws);
-  return pair_losses(model, {damaged.source, damaged.target, kSpeechToSpeech, {}, {}}, config, pass);
+  const at::Device device = device_of(*model);
+  return pair_losses(
+      model, {sent_to(device, damaged.source), sent_to(device, damaged.target), kSpeechToSpeech, {}, {}},
+      config, pass);
 }
 
 }  // namespace melete::spear_tts

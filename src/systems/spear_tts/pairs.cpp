@@ -13,6 +13,7 @@
 #include "io/base/checksum.h"
 #include "io/base/torch_writer.h"
 #include "io/pickled_tensors.h"
+#include "nn/frozen.h"
 #include "systems/spear_tts/back_translation.h"
 #include "systems/spear_tts/beam_search.h"
 #include "systems/spear_tts/reading.h"
@@ -81,13 +82,14 @@ struct Reading {
 
 std::vector<Reading> read_batch(Reader& reader, const at::Tensor& speech, const ReadingOptions& options) {
   Source source;
-  source.ids = speech;
+  source.ids = speech.to(device_of(*reader.model));
   source.modality = Modality::speech;
   BeamSearchConfig how;
   how.beam.beams = options.beams;
   how.longest =
       16 + static_cast<int64_t>(std::ceil(options.longest_ratio * static_cast<double>(speech.size(1))));
-  const Generated made = beam_search(reader.model, source, Modality::text, how);
+  Generated made = beam_search(reader.model, source, Modality::text, how);
+  made = {made.tokens.to(at::kCPU), made.score.to(at::kCPU)};
   const int64_t end = reader.model->text->end_id();
   std::vector<Reading> result;
   for (const TranslatedPair& pair : translated_pairs(*reader.model, speech, made)) {

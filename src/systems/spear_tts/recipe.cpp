@@ -29,7 +29,8 @@ class SpearRecipe : public RecordingsRecipe {
   }
 
   void settle() override {
-    if (!semantic_from_.empty()) tokenizers_.semantic = open_semantic_tokenizer(semantic_from_);
+    if (!semantic_from_.empty())
+      tokenizers_.semantic = open_semantic_tokenizer(semantic_from_, frozen_device);
     TokenColumns columns = tokenizers_.columns();
     if (is_token_folder(data_from)) {
       columns = read_token_columns(data_from);

@@ -87,7 +87,7 @@ std::vector<Phase> SpearTask::phases() {
 
 PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
   if (direction_ == kSpeechToSpeech)
-    return pretraining_losses(model_, batch["semantic"], config_.deletion, config_.loss, pass);
+    return pretraining_losses(model_, batch.on_host("semantic"), config_.deletion, config_.loss, pass);
   const at::Tensor &speech = batch["semantic"], &text = batch["text"];
   const bool reads = direction_ == kSpeechToText;
   return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss,

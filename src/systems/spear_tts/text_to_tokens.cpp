@@ -5,6 +5,7 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/batch.h"
+#include "nn/frozen.h"
 #include "systems/spear_tts/back_translation.h"
 #include "systems/spear_tts/tokens.h"
 
@@ -58,13 +59,13 @@ std::vector<at::Tensor> text_to_tokens(Reader& reader, const std::vector<std::st
     for (size_t i = 0; i < rows.size(); ++i)
       rows[i].add("ids", at::tensor(reader.text->pieces(texts[static_cast<size_t>(first) + i]), at::kLong));
     Source source;
-    source.ids = collate(rows)["ids"];
+    source.ids = collate(rows)["ids"].to(device_of(*reader.model));
     source.modality = Modality::text;
     RowDraws draws(seed, "spear-tts", source.ids.size(0), first);
-    const Generated made = write(reader, source, config, draws, done.speculation);
+    const at::Tensor written = write(reader, source, config, draws, done.speculation).tokens.to(at::kCPU);
     const int64_t end = reader.model->speech->end_id();
     for (int64_t i = 0; i < source.ids.size(0); ++i) {
-      const at::Tensor row = made.tokens[i];
+      const at::Tensor row = written[i];
       result.push_back(row.masked_select(row.ge(0).logical_and(row.ne(end))));
       done.tokens += row.ge(0).sum().item<int64_t>();
     }
@@ -93,8 +94,11 @@ std::vector<std::string> tokens_to_text(Reader& reader, const std::vector<at::Te
     source.modality = Modality::speech;
     how.longest = kLeastLetters + kLettersPerToken * source.ids.size(1);
     RowDraws draws(0, "reading", source.ids.size(0));
-    const Generated made = generate(reader.model, source, Modality::text, how, draws);
-    for (const TranslatedPair& pair : translated_pairs(*reader.model, source.ids, made))
+    const at::Tensor heard = source.ids;
+    source.ids = heard.to(device_of(*reader.model));
+    Generated made = generate(reader.model, source, Modality::text, how, draws);
+    made = {made.tokens.to(at::kCPU), made.score.to(at::kCPU)};
+    for (const TranslatedPair& pair : translated_pairs(*reader.model, heard, made))
       texts.push_back(reader.text->text(std::vector<int64_t>(
           pair.text.data_ptr<int64_t>(), pair.text.data_ptr<int64_t>() + pair.text.numel())));
   }

@@ -26,11 +26,13 @@ MelGriffinLim::MelGriffinLim(const MelFramesConfig& config, int64_t rounds) : me
 }
 
 at::Tensor MelGriffinLim::encode(const at::Tensor& audio) const {
-  const FrozenScope frozen(audio);
-  return mel_(audio);
+  const at::Tensor wave = audio.to(inverse_.device());
+  const FrozenScope frozen(wave);
+  return mel_(wave).to(audio.device());
 }
 
-at::Tensor MelGriffinLim::decode(const at::Tensor& frames) const {
+at::Tensor MelGriffinLim::decode(const at::Tensor& given) const {
+  const at::Tensor frames = given.to(inverse_.device());
   const FrozenScope frozen(frames);
   const MelFramesConfig& config = mel_.config();
   const StftConfig transform{config.n_fft, config.hop, config.window};
@@ -41,8 +43,7 @@ at::Tensor MelGriffinLim::decode(const at::Tensor& frames) const {
     const int64_t both[] = {mirrored, mirrored};
     return stft(at::reflection_pad1d(wave, both), transform, StftEnds::cut);
   };
-  const at::Tensor magnitude =
-      at::matmul(frames.to(at::kFloat).exp(), inverse_.to(frames.device())).clamp_min(0).transpose(1, 2);
+  const at::Tensor magnitude = at::matmul(frames.to(at::kFloat).exp(), inverse_).clamp_min(0).transpose(1, 2);
   at::Tensor phases = at::complex(at::ones_like(magnitude), at::zeros_like(magnitude)), before;
   at::Tensor wave;
   for (int64_t round = 0; round <= rounds_; ++round) {
@@ -53,7 +54,7 @@ at::Tensor MelGriffinLim::decode(const at::Tensor& frames) const {
     phases = ahead / ahead.abs().clamp_min(1e-8);
     before = now;
   }
-  return wave;
+  return wave.to(given.device());
 }
 
 }  // namespace melete

@@ -19,6 +19,7 @@ class MelGriffinLim final : public AudioFeatures {
   int64_t samples_per_frame() const override { return mel_.config().hop; }
   int64_t frames(int64_t samples) const override { return mel_.frames(samples); }
   const std::string& identity() const override { return identity_; }
+  void move_to(at::Device device) override { inverse_ = inverse_.to(device); }
   at::Tensor encode(const at::Tensor& audio) const override;
   at::Tensor decode(const at::Tensor& frames) const override;  // the same for the same frames
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "systems/voicebox/masks.h"
 
 namespace melete::voicebox {
@@ -39,6 +40,32 @@ void best_path(const float* scores, int64_t stride, int64_t frames, int64_t coun
     ++durations[i];
     if (!stayed[static_cast<size_t>(frame * count + i)]) --i;
   }
+}
+
+// The same for all rows at once by operators: bits like those of best_path, without waiting for the device.
+// scores [batch, frames, n] float32, lengths [batch] on its device
+at::Tensor best_paths(const at::Tensor& scores, const at::Tensor& frame_lengths,
+                      const at::Tensor& phoneme_lengths) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  const int64_t batch = scores.size(0), frames = scores.size(1), n = scores.size(2);
+  std::vector<at::Tensor> moved;  // bool [batch, n] of every frame but the first
+  at::Tensor best = at::full({batch, n}, kNever, scores.options());
+  best.select(1, 0).copy_(scores.select(1, 0).select(1, 0));
+  for (int64_t frame = 1; frame < frames; ++frame) {
+    const at::Tensor before = at::constant_pad_nd(best, {1, -1}, kNever);
+    moved.push_back(before > best);
+    best = at::where(moved.back(), before, best) + scores.select(1, frame);
+  }
+  at::Tensor place = (phoneme_lengths - 1).unsqueeze(1);
+  at::Tensor durations = at::zeros({batch, n}, place.options());
+  for (int64_t frame = frames - 1; frame >= 0; --frame) {
+    const at::Tensor there = (frame_lengths > frame).unsqueeze(1);
+    durations.scatter_add_(1, place, there.to(at::kLong));
+    if (frame == 0) break;
+    const at::Tensor came = moved[static_cast<size_t>(frame - 1)].gather(1, place).logical_and(there);
+    place = place - came.to(at::kLong);
+  }
+  return durations;
 }
 
 }  // namespace
@@ -85,17 +112,18 @@ Alignment AlignerImpl::forward(const AlignerInput& given) {
       given.embeddings.defined() ? given.embeddings : phoneme_embedding(given.phonemes.clamp_min(0));
   at::Tensor mel = given.frames;
   const int64_t n = embeddings.size(1);
-  const at::Tensor there = first_frames(given.phoneme_lengths, n);
+  const at::Tensor frame_lengths = sent_to(mel.device(), given.frame_lengths),
+                   phoneme_lengths = sent_to(mel.device(), given.phoneme_lengths);
+  const at::Tensor there = first_frames(phoneme_lengths, n);
   if (!config_.as_upstream) {
     embeddings = embeddings.masked_fill(there.logical_not().unsqueeze(2), 0);
-    mel = mel.masked_fill(first_frames(given.frame_lengths, frames).logical_not().unsqueeze(2), 0);
+    mel = mel.masked_fill(first_frames(frame_lengths, frames).logical_not().unsqueeze(2), 0);
   }
   Alignment result;
   const at::Tensor absent = there.logical_not().unsqueeze(1);
   result.scores = scores(mel, embeddings).masked_fill(absent, kImpossible);
   if (!config_.as_upstream && config_.prior > 0) {
-    const at::Tensor prior =
-        diagonal_prior(given.frame_lengths, given.phoneme_lengths, frames, n, config_.prior);
+    const at::Tensor prior = diagonal_prior(frame_lengths, phoneme_lengths, frames, n, config_.prior);
     result.scores = (result.scores.log_softmax(-1) + prior).masked_fill(absent, kImpossible);
   }
   result.soft = result.scores.softmax(-1);
@@ -107,7 +135,10 @@ Alignment AlignerImpl::forward(const AlignerInput& given) {
 
 at::Tensor monotonic_durations(const at::Tensor& scores, const at::Tensor& frame_lengths,
                                const at::Tensor& phoneme_lengths) {
-  const at::Tensor values = scores.to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor values = scores.to(at::kFloat).contiguous();
+  if (!values.device().is_cpu())
+    return best_paths(values, sent_to(values.device(), frame_lengths.to(at::kLong)),
+                      sent_to(values.device(), phoneme_lengths.to(at::kLong)));
   const at::Tensor frames = frame_lengths.to(at::kCPU, at::kLong),
                    counts = phoneme_lengths.to(at::kCPU, at::kLong);
   const at::Tensor durations = at::zeros({values.size(0), values.size(2)}, at::kLong);
@@ -118,7 +149,7 @@ at::Tensor monotonic_durations(const at::Tensor& scores, const at::Tensor& frame
             values.size(1), values.size(2));
     best_path(values[row].data_ptr<float>(), values.size(2), used, count, durations[row].data_ptr<int64_t>());
   }
-  return durations.to(scores.device());
+  return durations;
 }
 
 at::Tensor path_of_durations(const at::Tensor& durations, int64_t frames) {
@@ -148,17 +179,24 @@ at::Tensor forward_sum_loss(const at::Tensor& scores, const at::Tensor& frame_le
   // CTC's symbols are the phonemes' places, each once; symbol 0 is the blank.
   const at::Tensor symbols =
       at::constant_pad_nd(scores, {1, 0}, blank).transpose(0, 1);  // [frames, batch, n + 1]
-  const at::Tensor there =
-      at::arange(n + 1, phoneme_lengths.options()).unsqueeze(0) <= phoneme_lengths.unsqueeze(1);
+  const at::Tensor counts = sent_to(scores.device(), phoneme_lengths);
+  const at::Tensor there = at::arange(n + 1, counts.options()).unsqueeze(0) <= counts.unsqueeze(1);
   const at::Tensor logarithms = symbols.masked_fill(there.logical_not(), kImpossible).log_softmax(-1);
-  const at::Tensor targets = at::arange(1, n + 1, phoneme_lengths.options()).expand({batch, n}).contiguous();
-  return at::ctc_loss(logarithms, targets, frame_lengths.to(at::kCPU), phoneme_lengths.to(at::kCPU), 0,
-                      at::Reduction::Mean, true);
+  const at::Tensor targets = at::arange(1, n + 1, counts.options()).expand({batch, n}).contiguous();
+  const auto loss = [&](int64_t reduction) {
+    return at::ctc_loss(logarithms, targets, frame_lengths.to(at::kCPU), phoneme_lengths.to(at::kCPU), 0,
+                        reduction, true);
+  };
+  if (scores.device().is_cpu()) return loss(at::Reduction::Mean);
+  // The same mean; its own sends the lengths to the device and waits.
+  return (loss(at::Reduction::None) / counts.clamp_min(1)).mean();
 }
 
 at::Tensor binarisation_loss(const Alignment& alignment) {
   const at::Tensor logarithms = alignment.scores.log_softmax(-1);
-  return -logarithms.masked_select(alignment.hard).mean();
+  if (logarithms.device().is_cpu()) return -logarithms.masked_select(alignment.hard).mean();
+  // Elsewhere nobody knows how many there are without waiting.
+  return -logarithms.masked_fill(alignment.hard.logical_not(), 0).sum() / alignment.hard.sum();
 }
 
 at::Tensor binarisation_loss_as_upstream(const Alignment& alignment) {

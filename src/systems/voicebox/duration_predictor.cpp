@@ -1,6 +1,7 @@
 #include "systems/voicebox/duration_predictor.h"
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "losses/flow_matching.h"
 #include "nn/draws.h"
 #include "nn/feed_forward.h"
@@ -109,7 +110,7 @@ at::Tensor hidden_durations(const at::Tensor& valid, const DurationLossConfig& c
   const int64_t rows = valid.size(0);
   const at::Tensor spans =
       span_mask(valid.sum(1), valid.size(1), config.hidden_share_low, config.hidden_share_high, draws);
-  const at::Tensor whole = chance_mask({rows}, config.hide_all, "hide_all", draws).to(valid.device());
+  const at::Tensor whole = sent_to(valid.device(), chance_mask({rows}, config.hide_all, "hide_all", draws));
   return at::logical_or(spans, whole.unsqueeze(1));
 }
 

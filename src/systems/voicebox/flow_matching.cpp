@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "losses/flow_matching.h"
 #include "nn/draws.h"
 #include "systems/voicebox/masks.h"
@@ -19,7 +20,7 @@ at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, 
   const at::Tensor spans =
       span_mask(lengths, frames, config.hidden_share_low, config.hidden_share_high, draws);
   if (config.as_upstream) return spans;
-  const at::Tensor whole = chance_mask({rows}, config.hide_all, "hide_all", draws).to(device);
+  const at::Tensor whole = sent_to(device, chance_mask({rows}, config.hide_all, "hide_all", draws));
   return at::logical_or(spans, whole.unsqueeze(1));
 }
 
@@ -61,12 +62,12 @@ FlowLosses flow_matching_losses(Voicebox& model, const FlowBatch& batch, const F
                                 Draws& draws) {
   const auto device = batch.frames.device();
   const int64_t rows = batch.frames.size(0);
-  const at::Tensor noise = draws.normal("noise", batch.frames.sizes()).to(device);
+  const at::Tensor noise = sent_to(device, draws.normal("noise", batch.frames.sizes()));
   FlowLosses losses;
-  losses.times = draws.uniform("times", {rows}).to(device);
+  losses.times = sent_to(device, draws.uniform("times", {rows}));
   losses.hidden = batch.hidden.defined() ? batch.hidden : drawn_mask(batch, config, draws);
   if (config.condition_drop > 0)
-    losses.dropped = chance_mask({rows}, config.condition_drop, "condition_drop", draws).to(device);
+    losses.dropped = sent_to(device, chance_mask({rows}, config.condition_drop, "condition_drop", draws));
   return losses_on_line(model, batch, config, noise, losses, model->is_training() ? &draws : nullptr);
 }
 

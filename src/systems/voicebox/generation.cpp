@@ -109,7 +109,7 @@ class VoiceboxGeneration final : public Generation {
           "RECORDING");
     const at::NoGradGuard no_grad;
     how_.seed = run.seed;
-    LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_);
+    LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_, run.device);
     require(loaded.told_by != "none", "[voicebox] {} was trained without being told what to say", from_);
     if (loaded.told_by == "semantic") {
       say_tokens(loaded, run);
@@ -118,8 +118,8 @@ class VoiceboxGeneration final : public Generation {
     if (!speech_.empty()) throw UsageError("--speech is for a model that is told by semantic tokens");
     if (durations_.empty())
       throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
-    Speaker speaker(std::move(loaded), SpeechDurations(durations_),
-                    aligner_.empty() ? nullptr : std::make_unique<SpeechAligner>(aligner_));
+    Speaker speaker(std::move(loaded), SpeechDurations(durations_, run.device),
+                    aligner_.empty() ? nullptr : std::make_unique<SpeechAligner>(aligner_, run.device));
     if (edit_.empty())
       read(speaker, run);
     else
@@ -207,9 +207,9 @@ class VoiceboxGeneration final : public Generation {
     if (!edit_.empty() || !text_file_.empty())
       throw UsageError("--edit and --text_file are for a model that is told by phonemes");
     const auto& features = *loaded.features;
-    const auto tokenizer = open_semantic_tokenizer(loaded.semantic_from);
+    const auto tokenizer = open_semantic_tokenizer(loaded.semantic_from, run.device);
     at::Tensor tokens = speech_.empty()
-                            ? read_text(*tokenizer, run.seed)
+                            ? read_text(*tokenizer, run)
                             : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
     int64_t known = 0;
     at::Tensor context;
@@ -240,21 +240,22 @@ class VoiceboxGeneration final : public Generation {
   }
 
   // [1, n] semantic tokens of the text
-  at::Tensor read_text(const SemanticTokenizer& tokenizer, uint64_t seed) const {
+  at::Tensor read_text(const SemanticTokenizer& tokenizer, const GenerationRun& run) const {
     if (reader_.empty())
       throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
-    spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_));
+    spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_), run.device);
     require(reader.repeats,
             "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
     require(reader.semantic_identity == tokenizer.identity(),
             "[reader] {} makes tokens of {}, voicebox knows those of {}", reader_, reader.semantic_identity,
             tokenizer.identity());
     spear_tts::Source source;
-    source.ids = at::tensor(reader.text->pieces(text_), at::kLong).unsqueeze(0);
+    source.ids = at::tensor(reader.text->pieces(text_), at::kLong).unsqueeze(0).to(run.device);
     source.modality = spear_tts::Modality::text;
-    RowDraws draws(seed, "spear-tts", 1);
-    const at::Tensor row =
-        spear_tts::generate(reader.model, source, spear_tts::Modality::speech, {}, draws).tokens[0];
+    RowDraws draws(run.seed, "spear-tts", 1);
+    const at::Tensor row = spear_tts::generate(reader.model, source, spear_tts::Modality::speech, {}, draws)
+                               .tokens[0]
+                               .to(at::kCPU);
     return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))}).unsqueeze(0);
   }
 

@@ -4,6 +4,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "nn/frozen.h"
 #include "roles/open.h"
 #include "systems/vocos/load.h"
 #include "systems/voicebox/phoneme_frames.h"
@@ -36,32 +37,36 @@ MelFramesConfig speech_mel() {
 }
 
 std::unique_ptr<AudioFeatures> open_features(const std::string& features_from, const MelFramesConfig& mel,
-                                             const std::string& vocoder) {
-  if (features_from == kMelFrames) return open_mel_features(mel, vocoder);
+                                             const std::string& vocoder, at::Device device) {
+  if (features_from == kMelFrames) return put_on(device, open_mel_features(mel, vocoder));
   require(vocoder.empty(), "[vocoder] the frames of {} become sound by themselves; leave it out",
           features_from);
-  return open_audio_features(features_from);
+  return open_audio_features(features_from, device);
 }
 
-LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std::string& vocoder) {
+LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std::string& vocoder,
+                             at::Device device) {
   const FoundCheckpoint found = open_checkpoint(path, "voicebox", "voicebox");
   const auto& settings = found.checkpoint.meta.at("config");
   LoadedVoicebox loaded;
   loaded.model = Voicebox(settings_of<VoiceboxConfig>(found, "model"));
   loaded.model->eval();
   load_weights(*loaded.model, "", found, weights, "voicebox");
+  loaded.model->to(device);
   loaded.scale = {settings.at("frame_mean"), settings.at("frame_deviation")};
   loaded.told_by = word_of(found, "told_by");
   loaded.semantic_from = word_of(found, "semantic_from");
   if (settings.contains("phonemizer")) loaded.phonemizer = settings_of<PhonemizerConfig>(found, "phonemizer");
   loaded.phonemes = PhonemeTable(word_of(found, "phonemes"));
   const auto mel = settings.contains("mel") ? settings_of<MelFramesConfig>(found, "mel") : speech_mel();
-  loaded.features = open_features(word_of(found, "features_from"), mel, vocoder);
+  loaded.features = open_features(word_of(found, "features_from"), mel, vocoder, device);
   return loaded;
 }
 
-SpeechAligner::SpeechAligner(const std::string& path)
-    : SpeechAligner(open_checkpoint(path, "aligner", "aligner")) {}
+SpeechAligner::SpeechAligner(const std::string& path, at::Device device)
+    : SpeechAligner(open_checkpoint(path, "aligner", "aligner")) {
+  model_->to(device);
+}
 
 SpeechAligner::SpeechAligner(const FoundCheckpoint& found)
     : phonemizer_(settings_of<PhonemizerConfig>(found, "phonemizer")),
@@ -74,7 +79,9 @@ SpeechAligner::SpeechAligner(const FoundCheckpoint& found)
 
 std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Phonemes& phonemes) {
   const at::NoGradGuard no_grad;
-  const AlignerFrames heard = aligner_frames(mel_, wave.unsqueeze(0), at::full({1}, wave.size(0), at::kLong));
+  const at::Device device = device_of(*model_);
+  const AlignerFrames heard =
+      aligner_frames(mel_, wave.unsqueeze(0).to(device), at::full({1}, wave.size(0), at::kLong));
   const auto ids = table_.ids(phonemes);
   const auto frames = heard.lengths[0].item<int64_t>(), count = static_cast<int64_t>(ids.size());
   require(count <= frames, "[aligner] {} phonemes do not fit in {} frames: is the text what is said?", count,
@@ -82,9 +89,9 @@ std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Ph
   AlignerInput input;
   input.frames = heard.frames;
   input.frame_lengths = heard.lengths;
-  input.phonemes = at::tensor(ids, at::kLong).unsqueeze(0);
+  input.phonemes = at::tensor(ids, at::kLong).unsqueeze(0).to(device);
   input.phoneme_lengths = at::full({1}, count, at::kLong);
-  const at::Tensor ends = model_->forward(input).durations[0].cumsum(0);
+  const at::Tensor ends = model_->forward(input).durations[0].to(at::kCPU).cumsum(0);
   // A frame stands for its hop where edges are "same", else it is centred on the hop's beginning.
   const double shift = mel_.config().edges == "same" ? 0 : 0.5;
   const double seconds = static_cast<double>(mel_.config().hop) / static_cast<double>(rate_hz());
@@ -95,13 +102,14 @@ std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Ph
   return result;
 }
 
-SpeechDurations::SpeechDurations(const std::string& path) {
+SpeechDurations::SpeechDurations(const std::string& path, at::Device device) {
   const FoundCheckpoint found = open_checkpoint(path, "duration", "duration");
   frames_per_second_ = found.checkpoint.meta.at("config").at("frames_per_second");
   table_ = PhonemeTable(word_of(found, "phonemes"));
   model_ = DurationPredictor(settings_of<DurationConfig>(found, "model"));
   model_->eval();
   load_weights(*model_, "", found, Weights::best, "duration");
+  model_->to(device);
 }
 
 std::vector<double> SpeechDurations::seconds(const Phonemes& phonemes, const std::vector<double>& known) {
@@ -109,11 +117,12 @@ std::vector<double> SpeechDurations::seconds(const Phonemes& phonemes, const std
           known.size());
   const at::NoGradGuard no_grad;
   DurationInput input;
-  input.phonemes = at::tensor(table_.ids(phonemes), at::kLong).unsqueeze(0);
+  const at::Device device = device_of(*model_);
+  input.phonemes = at::tensor(table_.ids(phonemes), at::kLong).unsqueeze(0).to(device);
   const at::Tensor given = at::tensor(known, at::kDouble).unsqueeze(0);
-  input.hidden = given < 0;
-  input.condition = (given.clamp_min(0) * frames_per_second_).to(at::kFloat).unsqueeze(2);
-  const at::Tensor guessed = model_->forward(input)[0];
+  input.hidden = (given < 0).to(device);
+  input.condition = (given.clamp_min(0) * frames_per_second_).to(at::kFloat).unsqueeze(2).to(device);
+  const at::Tensor guessed = model_->forward(input)[0].to(at::kCPU);
   std::vector<double> result = known;
   for (size_t i = 0; i < result.size(); ++i)
     if (result[i] < 0)

@@ -20,7 +20,7 @@ MelFramesConfig speech_mel();              // 80 bands of 16 kHz, 62.5 frames a 
 
 // features_from as a run has it; `vocoder`: a run of vocos that makes mel frames audible, else Griffin-Lim.
 std::unique_ptr<AudioFeatures> open_features(const std::string& features_from, const MelFramesConfig& mel,
-                                             const std::string& vocoder = "");
+                                             const std::string& vocoder = "", at::Device device = at::kCPU);
 
 struct LoadedVoicebox {
   Voicebox model{nullptr};
@@ -32,12 +32,12 @@ struct LoadedVoicebox {
   PhonemeTable phonemes;
 };
 LoadedVoicebox load_voicebox(const std::string& run_or_checkpoint, Weights weights,
-                             const std::string& vocoder = "");
+                             const std::string& vocoder = "", at::Device device = at::kCPU);
 
 // When phonemes are said.
 class SpeechAligner {
  public:
-  explicit SpeechAligner(const std::string& run_or_checkpoint);
+  explicit SpeechAligner(const std::string& run_or_checkpoint, at::Device device = at::kCPU);
 
   int64_t rate_hz() const { return mel_.config().rate_hz; }
   const PhonemizerConfig& phonemizer() const { return phonemizer_; }
@@ -56,7 +56,7 @@ class SpeechAligner {
 // How long phonemes last.
 class SpeechDurations {
  public:
-  explicit SpeechDurations(const std::string& run_or_checkpoint);
+  explicit SpeechDurations(const std::string& run_or_checkpoint, at::Device device = at::kCPU);
 
   // Durations in seconds, one a phoneme; where `known` has one that is not negative, it stays.
   std::vector<double> seconds(const Phonemes& phonemes, const std::vector<double>& known);

@@ -1,5 +1,6 @@
 #include "systems/voicebox/masks.h"
 
+#include "core/device.h"
 #include "nn/draws.h"
 
 namespace melete::voicebox {
@@ -24,9 +25,9 @@ at::Tensor row_lengths(const at::Tensor& valid, int64_t batch, int64_t frames, c
 at::Tensor span_mask(const at::Tensor& lengths, int64_t frames, double low, double high, Draws& draws) {
   const int64_t batch = lengths.size(0);
   const at::Tensor share =
-      (draws.uniform("mask_fraction", {batch}) * (high - low) + low).to(lengths.device());
+      sent_to(lengths.device(), draws.uniform("mask_fraction", {batch}) * (high - low) + low);
   const at::Tensor hidden = (share.to(at::kFloat) * lengths).to(at::kLong);
-  const at::Tensor place = draws.uniform("mask_start", {batch}).to(lengths.device());
+  const at::Tensor place = sent_to(lengths.device(), draws.uniform("mask_start", {batch}));
   const at::Tensor start = ((lengths - hidden) * place).clamp_min(0);
   const at::Tensor at_frame = positions(frames, lengths);
   return at::logical_and(at_frame >= start.to(at::kLong).unsqueeze(1),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device.h"
 #include "systems/voicebox/masks.h"
 
 namespace melete::voicebox {
@@ -20,10 +21,12 @@ AlignerFrames aligner_frames(const MelFrames& mel, const at::Tensor& waves, cons
   const at::Tensor bands = mel(waves).clamp_min(kFloor);
   const int64_t frames = bands.size(1);
   AlignerFrames result;
-  result.lengths = at::empty_like(samples);
-  for (int64_t i = 0; i < samples.numel(); ++i)
-    result.lengths[i] = std::clamp<int64_t>(mel.frames(samples[i].item<int64_t>()), 1, frames);
-  const at::Tensor there = first_frames(result.lengths, frames).unsqueeze(2);
+  const at::Tensor known = samples.to(at::kCPU, at::kLong).contiguous();
+  result.lengths = at::empty_like(known);
+  for (int64_t i = 0; i < known.numel(); ++i)
+    result.lengths.data_ptr<int64_t>()[i] =
+        std::clamp<int64_t>(mel.frames(known.data_ptr<int64_t>()[i]), 1, frames);
+  const at::Tensor there = first_frames(sent_to(bands.device(), result.lengths), frames).unsqueeze(2);
   const at::Tensor values = there.sum({1, 2}, true) * bands.size(2);
   const auto mean = [&](const at::Tensor& x) { return (x * there).sum({1, 2}, true) / values; };
   const at::Tensor centred = bands - mean(bands);

@@ -32,7 +32,7 @@ class VoiceboxRecipe : public RecordingsRecipe {
   void settle() override {
     require(!features_from_.empty(),
             "[features_from] no frames given to work on: mel, or a run of vocos or of a codec");
-    features_ = open_features(features_from_, mel_);
+    features_ = open_features(features_from_, mel_, "", frozen_device);
     settle_identity(features_identity_, features_->identity(), "features_from");
     settle_size(model_.frame_dim, features_->dim(), "model.frame_dim", "frames");
     data.rates_hz = {features_->rate_hz()};
@@ -41,7 +41,7 @@ class VoiceboxRecipe : public RecordingsRecipe {
       require(!semantic_from_.empty(),
               "[semantic_from] no semantic tokenizer given; make one with `melete train kmeans`, or set "
               "told_by none");
-      tokenizer_ = open_semantic_tokenizer(semantic_from_);
+      tokenizer_ = open_semantic_tokenizer(semantic_from_, frozen_device);
       settle_identity(semantic_identity_, tokenizer_->identity(), "semantic_from");
       settle_size(model_.tokens, tokenizer_->codebook_size(), "model.tokens", "tokenizer");
       data.rates_hz.push_back(tokenizer_->rate_hz());

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "nn/draws.h"
+#include "nn/frozen.h"
 
 namespace melete::voicebox {
 
@@ -33,14 +34,20 @@ Flow guided_flow(Voicebox& model, const Condition& condition, double guidance) {
   };
 }
 
-Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws) {
+Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how, Draws& draws) {
   const at::NoGradGuard no_grad;
-  const at::Tensor noise = draws.normal("noise", condition.context.sizes()).to(condition.context.device());
+  const at::Device device = device_of(*model);
+  Condition condition = given;
+  for (at::Tensor* part :
+       {&condition.context, &condition.hidden, &condition.tokens, &condition.valid, &condition.dropped})
+    if (part->defined()) *part = part->to(device);
+  const at::Tensor noise = draws.normal("noise", condition.context.sizes()).to(device);
   Sampled result;
   result.solution = solve(guided_flow(model, condition, how.guidance), noise, how.solver);
   result.frames = result.solution.x;
   if (condition.hidden.defined())
     result.frames = at::where(condition.hidden.unsqueeze(2), result.frames, condition.context);
+  result.frames = result.frames.to(given.context.device());
   return result;
 }
 

@@ -20,6 +20,7 @@ struct Sampled {
 };
 // What is to be made is what the condition hides. Without a mask all frames are made, with all of the context
 // in sight. draws: one, the noise.
+// Wherever the condition is: it goes to the model, and the frames come back to it.
 Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws);
 
 // The flow of a condition for a solver; no gradient.

@@ -1,6 +1,7 @@
 #include "systems/voicebox/task.h"
 
 #include "config/schema.h"
+#include "core/device.h"
 #include "data/batch.h"
 #include "generate/sampling.h"
 #include "run/sample_writer.h"
@@ -13,10 +14,10 @@ namespace {
 constexpr int64_t kSamplesShown = 2;
 constexpr int64_t kTimeParts = 4;  // validation losses by stretches of the way
 
-// bool [items, n]: true where a row has frames; undefined where all rows are whole
-at::Tensor valid_frames(const at::Tensor& lengths, int64_t frames) {
-  if (!lengths.defined() || lengths.eq(frames).all().item<bool>()) return {};
-  return first_frames(lengths, frames);
+// bool [items, n] where the frames are: true where a row has some; undefined where all rows are whole
+at::Tensor valid_frames(const at::Tensor& lengths, const at::Tensor& frames) {
+  if (!lengths.defined() || lengths.eq(frames.size(1)).all().item<bool>()) return {};
+  return first_frames(sent_to(frames.device(), lengths), frames.size(1));
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ VoiceboxTask::VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config
 FlowBatch VoiceboxTask::flow_batch(const Batch& batch) const {
   FlowBatch flow;
   flow.frames = batch["frames"];
-  flow.valid = valid_frames(batch.find(Batch::length_column("frames")), flow.frames.size(1));
+  flow.valid = valid_frames(batch.find(Batch::length_column("frames")), flow.frames);
   if (model_->told()) flow.tokens = batch["tokens"];
   return flow;
 }

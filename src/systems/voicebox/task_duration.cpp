@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "config/schema.h"
+#include "core/device.h"
 #include "data/batch.h"
 #include "run/sample_writer.h"
 #include "systems/voicebox/masks.h"
@@ -45,8 +46,8 @@ std::vector<Phase> DurationTask::phases() {
     const int64_t rows = batch.items();
     input.hidden = hidden_durations(input.valid, config_.hiding, *context.draws);
     if (config_.hiding.condition_drop > 0) {
-      input.dropped = chance_mask({rows}, config_.hiding.condition_drop, "condition_drop", *context.draws)
-                          .to(input.phonemes.device());
+      input.dropped = sent_to(input.phonemes.device(), chance_mask({rows}, config_.hiding.condition_drop,
+                                                                   "condition_drop", *context.draws));
       // Who is told nothing has everything to guess.
       input.hidden = at::logical_or(input.hidden, input.dropped.unsqueeze(1));
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/device.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/feed_forward.h"
@@ -113,12 +114,12 @@ TransformerImpl::TransformerImpl(const TransformerConfig& config) : config_(conf
 }
 
 at::Tensor TransformerImpl::frequencies() const {
-  return rotary_frequencies(config_.head_dim, kTheta).to(norm->weight.device());
+  return sent_to(norm->weight.device(), rotary_frequencies(config_.head_dim, kTheta));
 }
 
 Rotation TransformerImpl::positions(int64_t frames) const {
   const at::Tensor registers = at::full({config_.register_tokens}, kRegisterPosition, at::kLong);
-  const at::Tensor all = at::cat({registers, at::arange(frames, at::kLong)}).to(norm->weight.device());
+  const at::Tensor all = sent_to(norm->weight.device(), at::cat({registers, at::arange(frames, at::kLong)}));
   return rotation(all, frequencies(), RotaryPairs::halves);
 }
 

@@ -1,0 +1,45 @@
+#include "cli/doctor_command.h"
+
+#include <gtest/gtest.h>
+
+namespace melete::doctor_test {
+
+std::string use_of(const std::string& name, const EngineInfo& info, VectorLevel level) {
+  for (const auto& [instructions, use] : instruction_use(info, level))
+    if (instructions == name) return use;
+  return "nobody speaks of it";
+}
+
+EngineInfo new_processor() {
+  EngineInfo info;
+  info.avx2 = info.avx512 = info.avx512_bf16 = info.amx = true;
+  info.capability = "AVX512";
+  info.onednn_says = info.onednn_avx512 = info.onednn_bf16 = info.onednn_amx = true;
+  return info;
+}
+
+TEST(Doctor, SaysWhichInstructionsAreInUseAndByWhom) {
+  const EngineInfo info = new_processor();
+  EXPECT_EQ(use_of("AVX2", info, VectorLevel::v4), "in use: hand-written kernels, LibTorch, oneDNN");
+  EXPECT_EQ(use_of("AVX-512", info, VectorLevel::v4), "in use: hand-written kernels, LibTorch, oneDNN");
+  EXPECT_EQ(use_of("AVX-512 bf16", info, VectorLevel::v4), "in use: oneDNN, for --precision bf16");
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "in use: oneDNN, for --precision bf16");
+}
+
+TEST(Doctor, SaysWhatIsThereAndNotInUse) {
+  EngineInfo info = new_processor();
+  info.capability = "AVX2";                                         // ATEN_CPU_CAPABILITY
+  info.onednn_avx512 = info.onednn_bf16 = info.onednn_amx = false;  // DNNL_MAX_CPU_ISA
+  EXPECT_EQ(use_of("AVX-512", info, VectorLevel::v3), "there, not in use");
+  EXPECT_EQ(use_of("AVX-512", info, VectorLevel::v4), "in use: hand-written kernels");
+  EXPECT_EQ(use_of("AVX2", info, VectorLevel::plain), "in use: LibTorch, oneDNN");
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "there, not in use");
+}
+
+TEST(Doctor, SaysWhatAProcessorHasNot) {
+  const EngineInfo old;
+  for (const auto& [instructions, use] : instruction_use(old, VectorLevel::plain))
+    EXPECT_EQ(use, "this processor has none") << instructions;
+}
+
+}  // namespace melete::doctor_test
