@@ -162,8 +162,12 @@ TEST(SoundFigures, MeansLeaveOutWhatHasNoValue) {
   means.add(sound_figures(clean, clean, kRateHz));
   means.add(sound_figures(brief, brief, kRateHz));
   for (const SoundFigure& figure : means.means()) {
-    if (figure.name == "extended_stoi") EXPECT_NEAR(figure.value, 1, 1e-6);
-    if (figure.name == "mel_distance") EXPECT_EQ(figure.value, 0);
+    if (figure.name == "extended_stoi") {
+      EXPECT_NEAR(figure.value, 1, 1e-6);
+    }
+    if (figure.name == "mel_distance") {
+      EXPECT_EQ(figure.value, 0);
+    }
   }
 }
 

@@ -136,10 +136,13 @@ TEST(LiveCodec, CodesComeNoLaterThanItsDelaySays) {
     for (int64_t at = 0; at < static_cast<int64_t>(wave.size()); ++at) {
       frames += encoder->push(std::span(wave).subspan(static_cast<size_t>(at), 1)).size(0);
       const int64_t came = at + 1;
-      if (came < delay.first_samples) EXPECT_EQ(frames, 0) << name;
-      if (came >= delay.first_samples)
+      if (came < delay.first_samples) {
+        EXPECT_EQ(frames, 0) << name;
+      }
+      if (came >= delay.first_samples) {
         ASSERT_EQ(frames, (came - delay.samples) / codec.samples_per_frame() + 1)
             << name << " at sample " << at;
+      }
     }
   }
 }
@@ -165,12 +168,16 @@ TEST(CodecStream, FromSamplesToTokensAndBack) {
     std::istringstream in(pcm);
     std::ostringstream out;
     EXPECT_EQ(encode_stream(codec, in, out, config), 3000);
-    if (!tokens.empty()) EXPECT_EQ(out.str(), tokens);
+    if (!tokens.empty()) {
+      EXPECT_EQ(out.str(), tokens);
+    }
     tokens = out.str();
     std::istringstream back(tokens);
     std::ostringstream heard;
     EXPECT_EQ(decode_stream(codec, back, heard, config), 3000);
-    if (!sound.empty()) EXPECT_EQ(heard.str().size(), sound.size());
+    if (!sound.empty()) {
+      EXPECT_EQ(heard.str().size(), sound.size());
+    }
     sound = heard.str();
   }
   EXPECT_EQ(tokens.size(), kTokenHeaderBytes + 375 * 3);  // 375 frames of 4 x 6 bits
