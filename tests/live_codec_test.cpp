@@ -35,7 +35,7 @@ std::vector<float> noise(int64_t samples, uint64_t seed) {
 SoundStream codec_with(const ordered_json& changes) {
   auto settings = testing::small_codec_settings();
   settings["model"]["codec"].merge_patch(changes);
-  TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   save_checkpoint(folder / "c.safetensors", testing::small_codec_checkpoint(3, settings));
   return load_codec(folder / "c.safetensors").model;
 }
