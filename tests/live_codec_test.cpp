@@ -79,7 +79,7 @@ at::Tensor whole_codes(SoundStream codec, std::vector<float> wave) {
 TEST(LiveCodec, AnyChunkingGivesTheCodesAndTheSoundOfTheWhole) {
   for (const auto& [name, changes] : kinds()) {
     SoundStream codec = codec_with(changes);
-    for (const int64_t samples : {5000, 5003, 9, 1200}) {
+    for (const int64_t samples : {1600, 1603, 9}) {
       const std::vector<float> wave = noise(samples, static_cast<uint64_t>(samples));
       const at::Tensor whole = whole_codes(codec, wave);
       const at::Tensor sound = codec->decode_codes(whole.transpose(0, 1).unsqueeze(1)).flatten();
