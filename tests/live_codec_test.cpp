@@ -35,7 +35,7 @@ std::vector<float> noise(int64_t samples, uint64_t seed) {
 SoundStream codec_with(const ordered_json& changes) {
   auto settings = testing::small_codec_settings();
   settings["model"]["codec"].merge_patch(changes);
-  TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   save_checkpoint(folder / "c.safetensors", testing::small_codec_checkpoint(3, settings));
   return load_codec(folder / "c.safetensors").model;
 }
@@ -79,7 +79,7 @@ at::Tensor whole_codes(SoundStream codec, std::vector<float> wave) {
 TEST(LiveCodec, AnyChunkingGivesTheCodesAndTheSoundOfTheWhole) {
   for (const auto& [name, changes] : kinds()) {
     SoundStream codec = codec_with(changes);
-    for (const int64_t samples : {5000, 5003, 9, 1200}) {
+    for (const int64_t samples : {1600, 1603, 9}) {
       const std::vector<float> wave = noise(samples, static_cast<uint64_t>(samples));
       const at::Tensor whole = whole_codes(codec, wave);
       const at::Tensor sound = codec->decode_codes(whole.transpose(0, 1).unsqueeze(1)).flatten();
@@ -101,7 +101,7 @@ TEST(LiveCodec, AnyChunkingGivesTheCodesAndTheSoundOfTheWhole) {
         LiveDecoder decoder(codec);
         std::vector<float> made;
         for (int64_t at = 0; at < whole.size(0);) {
-          const int64_t size = std::min(rng.integer(1, seed == 1 ? 1 : 60), whole.size(0) - at);
+          const int64_t size = std::min(rng.integer(1, seed == 1 ? 2 : 60), whole.size(0) - at);
           const auto some = decoder.push(whole.narrow(0, at, size));
           made.insert(made.end(), some.begin(), some.end());
           at += size;
@@ -136,10 +136,13 @@ TEST(LiveCodec, CodesComeNoLaterThanItsDelaySays) {
     for (int64_t at = 0; at < static_cast<int64_t>(wave.size()); ++at) {
       frames += encoder->push(std::span(wave).subspan(static_cast<size_t>(at), 1)).size(0);
       const int64_t came = at + 1;
-      if (came < delay.first_samples) EXPECT_EQ(frames, 0) << name;
-      if (came >= delay.first_samples)
+      if (came < delay.first_samples) {
+        EXPECT_EQ(frames, 0) << name;
+      }
+      if (came >= delay.first_samples) {
         ASSERT_EQ(frames, (came - delay.samples) / codec.samples_per_frame() + 1)
             << name << " at sample " << at;
+      }
     }
   }
 }
@@ -165,12 +168,16 @@ TEST(CodecStream, FromSamplesToTokensAndBack) {
     std::istringstream in(pcm);
     std::ostringstream out;
     EXPECT_EQ(encode_stream(codec, in, out, config), 3000);
-    if (!tokens.empty()) EXPECT_EQ(out.str(), tokens);
+    if (!tokens.empty()) {
+      EXPECT_EQ(out.str(), tokens);
+    }
     tokens = out.str();
     std::istringstream back(tokens);
     std::ostringstream heard;
     EXPECT_EQ(decode_stream(codec, back, heard, config), 3000);
-    if (!sound.empty()) EXPECT_EQ(heard.str().size(), sound.size());
+    if (!sound.empty()) {
+      EXPECT_EQ(heard.str().size(), sound.size());
+    }
     sound = heard.str();
   }
   EXPECT_EQ(tokens.size(), kTokenHeaderBytes + 375 * 3);  // 375 frames of 4 x 6 bits
