@@ -42,6 +42,7 @@ void expect_same_words(const std::string& cpu, const std::string& gpu, double to
   std::istringstream here(cpu), there(gpu);
   for (std::string a, b; here >> a;) {
     ASSERT_TRUE(there >> b) << "the GPU said less: " << gpu;
+    if (a == b) continue;  // "nan" is a figure that cannot be had
     char *end_a = nullptr, *end_b = nullptr;
     const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
     if (end_a == a.c_str() || end_b == b.c_str()) {
