@@ -41,10 +41,11 @@ void expect_same_answers(Make make, const at::Tensor& question, Ask ask, double 
   EXPECT_TRUE(from_gpu.is_cuda());
   for (const at::Tensor& other : {from_host, from_gpu.cpu()}) {
     ASSERT_EQ(answer.sizes(), other.sizes());
-    if (at::isFloatingType(answer.scalar_type()))
+    if (at::isFloatingType(answer.scalar_type())) {
       EXPECT_LT((answer - other).abs().max().item<double>(), tolerance);
-    else
+    } else {
       EXPECT_GT(answer.eq(other).to(at::kFloat).mean().item<double>(), 0.99);
+    }
   }
 }
 
@@ -197,10 +198,11 @@ TEST(FrozenOnAGpu, InTheWayOfTheData) {
       if (!here.has(column)) continue;
       const at::Tensor a = here[column], b = there[column];
       ASSERT_EQ(a.sizes(), b.sizes()) << column;
-      if (at::isFloatingType(a.scalar_type()))
+      if (at::isFloatingType(a.scalar_type())) {
         EXPECT_LT((a - b).abs().max().item<double>(), 1e-2) << column;
-      else
+      } else {
         EXPECT_GT(a.eq(b).to(at::kFloat).mean().item<double>(), 0.99) << column;
+      }
     }
   }
 }
