@@ -8,6 +8,7 @@
 
 #include "core/engine.h"
 #include "gradient_check.h"
+#include "kernels/attention.h"
 #include "nn/draws.h"
 
 namespace melete {
@@ -75,7 +76,8 @@ TEST_P(AttentionTest, EqualsOperatorsInDoublePrecision) {
   for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], right[i], 1e-5, std::to_string(i));
 }
 
-// Queries, keys and values as views of one projection, a gradient that is not contiguous: the same bits.
+// Queries, keys and values as views of one projection, a gradient that is not contiguous: the same bits. Widths that only the
+// operators know go through LibTorch's matrix products, which choose another kernel for other strides on some processors.
 TEST_P(AttentionTest, TakesAnyStrides) {
   const auto& c = GetParam();
   const at::Tensor q = queries(), kv = pairs(), above = noise({c.heads * c.dim, c.queries, kBatch}, 3);
@@ -84,7 +86,13 @@ TEST_P(AttentionTest, TakesAnyStrides) {
   const at::Tensor beside = at::cat({q, at::ones_like(q)}, 2).narrow(2, 0, c.heads).requires_grad_();
   const at::Tensor turned = kv.permute({4, 3, 2, 1, 0}).contiguous().permute({4, 3, 2, 1, 0});
   const auto strided = results(beside, turned.requires_grad_(), above.permute({2, 1, 0}), how_);
-  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(strided[i])) << i;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    if (has_attention_kernel(q)) {
+      EXPECT_TRUE(plain[i].equal(strided[i])) << i;
+    } else {
+      expect_close(plain[i], strided[i], 1e-6, std::to_string(i));
+    }
+  }
 }
 
 TEST_P(AttentionTest, ThreadsDoNotChangeAnything) {

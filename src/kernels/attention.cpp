@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/panel_product.h"
+#include "kernels/shares.h"
 #include "kernels/softmax_rows.h"
 
 namespace melete {
@@ -240,7 +241,7 @@ AttentionGradient attention_backward(const AttentionInput& in, const at::Tensor&
     collect(w, above_rows, into + sums.stride(3));
   });
   // -> [2, batch, keys, kv_heads, dim]
-  const at::Tensor all = a.shares() == 1 ? sums[0] : sums.sum(0);
+  const at::Tensor all = sum_of_shares(sums);
   const at::Tensor total = all.permute({2, 0, 4, 1, 3, 5}).slice(2, 0, a.keys).flatten(4);
   result.k = total[0];
   result.v = total[1];

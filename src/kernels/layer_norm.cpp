@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/lanes.h"
+#include "kernels/shares.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -168,7 +169,7 @@ LayerNormGradient layer_norm_backward(const at::Tensor& gradient, const at::Tens
         gated_backward(rows, g, to, into, begin, end, room.data());
     }
   });
-  const at::Tensor total = sums.sum(0);
+  const at::Tensor total = sum_of_shares(sums);
   result.weight = total[0];
   result.bias = total[1];
   return result;

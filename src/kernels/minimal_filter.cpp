@@ -10,6 +10,7 @@
 #include "kernels/minimal_filter_kernels.h"
 #include "kernels/minimal_filter_tiles.h"
 #include "kernels/panel_product.h"
+#include "kernels/shares.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -319,7 +320,7 @@ at::Tensor weight_products(const Plan& plan, const Planes& gradient, const Plane
   at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
     for (int64_t share = first; share < last; ++share) sum_share(share);
   });
-  return sums.sum(0);
+  return sum_of_shares(sums);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/lanes.h"
 #include "kernels/panel_product.h"
+#include "kernels/shares.h"
 #include "kernels/vector_targets.h"
 
 namespace melete {
@@ -118,7 +119,7 @@ RmsNormGradient rms_norm_backward(const RmsNormInput& in, const at::Tensor& inve
       }
     }
   });
-  const at::Tensor total = sums.sum(0);
+  const at::Tensor total = sum_of_shares(sums);
   result.gain = total.select(1, 0);
   result.shift = total.select(1, 1);
   return result;
