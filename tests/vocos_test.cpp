@@ -3,11 +3,14 @@
 #include <torch/torch.h>
 
 #include "core/base/error.h"
+#include "data/base/synth_speech.h"
 #include "gradient_check.h"
+#include "losses/intelligibility.h"
 #include "nn/mel_frames.h"
 #include "pretrained/vocos.h"
 #include "pretrained/vocos_features.h"
 #include "pretrained/vocos_names.h"
+#include "systems/vocos/griffin_lim.h"
 
 namespace melete {
 
@@ -52,6 +55,55 @@ TEST(MelFramesTest, AsManyFramesAsItSays) {
   MelFramesConfig config;
   config.high_hz = 13000;
   EXPECT_THROW(MelFrames{config}, Error);
+}
+
+// Mean distance of logarithms where there is sound: within 60 dB of the loudest band.
+double apart_where_loud(const at::Tensor& real, const at::Tensor& fake) {
+  const at::Tensor loud = real > real.max() - 6.9;
+  return (real - fake).abs().masked_select(loud).mean().item<double>();
+}
+
+TEST(GriffinLim, BandsOfASteadyToneComeBack) {
+  MelFramesConfig config;
+  config.rate_hz = 16000;
+  config.mels = 80;
+  for (const char* edges : {"centre", "same"}) {
+    config.edges = edges;
+    const MelGriffinLim features(config);
+    const at::Tensor times = at::arange(16384, at::kFloat) / 16000;
+    at::Tensor tone = at::zeros({1, 16384});
+    for (int64_t k = 1; k <= 20; ++k)
+      tone = tone + (0.2 / static_cast<double>(k)) * (2 * M_PI * 180 * static_cast<double>(k) * times).sin();
+    const at::Tensor frames = features.encode(tone), copy = features.decode(frames);
+    EXPECT_EQ(copy.size(1), edges == std::string("same") ? 16384 : 16384 / 256 * 256);
+    EXPECT_LT(apart_where_loud(frames, features.encode(copy)), 0.2) << edges;
+    // As loud as it was.
+    EXPECT_NEAR((copy.square().mean() / tone.square().mean()).item<double>(), 1, 0.2) << edges;
+    EXPECT_TRUE(features.decode(frames).equal(copy));  // the same every time
+    EXPECT_TRUE(features.decode(at::cat({frames, frames}))[1].equal(copy[0]));
+  }
+}
+
+TEST(GriffinLim, SpeechIsUnderstoodAfterwards) {
+  if (!espeak_installed()) GTEST_SKIP() << "espeak-ng is not installed";
+  MelFramesConfig config;
+  config.rate_hz = 16000;
+  config.mels = 80;
+  config.edges = "same";
+  config.floor = 1e-3;
+  const MelGriffinLim features(config);
+  for (int64_t index = 0; index < 3; ++index) {
+    const std::vector<float> samples = speak(make_utterance(1, index), 16000);
+    const at::Tensor wave = at::tensor(samples).unsqueeze(0);
+    const at::Tensor frames = features.encode(wave), copy = features.decode(frames);
+    const double apart = apart_where_loud(frames, features.encode(copy));
+    const auto heard = intelligibility(wave[0].narrow(0, 0, copy.size(1)), copy[0], 16000);
+    ASSERT_TRUE(heard.has_value());
+    std::printf("mel %.3f, STOI %.3f, ESTOI %.3f\n", apart, heard->stoi, heard->extended);
+    EXPECT_LT(apart, 0.25);
+    EXPECT_GT(heard->stoi, 0.9);
+    EXPECT_GT(heard->extended, 0.85);
+  }
 }
 
 TEST(VocosTest, MakesSoundOfTheRightLengthAndLearns) {

@@ -6,6 +6,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "data/base/text_lines.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
@@ -38,16 +39,6 @@ std::string words_of(const std::string& recording, const std::string& given, con
   return text;
 }
 
-std::vector<std::string> lines_of(const std::string& path) {
-  std::ifstream in(path);
-  require(in.good(), "[text_file] cannot read {}", path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);)
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
-  require(!lines.empty(), "[text_file] there is no text in {}", path);
-  return lines;
-}
-
 class VoiceboxGeneration final : public Generation {
  public:
   VoiceboxGeneration() { how_.sampling.guidance = 1; }
@@ -72,6 +63,7 @@ class VoiceboxGeneration final : public Generation {
     s.option("with", with_, "what it is to say instead");
     s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM,TO")
         .unit("s");
+    s.option("copy", copy_, "recording that becomes frames and sound again: what the vocoder alone loses");
     s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
     s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
@@ -102,14 +94,21 @@ class VoiceboxGeneration final : public Generation {
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
-    const int wishes = !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty();
+    const int wishes =
+        !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty() + !copy_.empty();
     if (wishes != 1)
       throw UsageError(
           "say what to make: one of --text WORDS, --text_file FILE, --edit RECORDING, --speech "
-          "RECORDING");
+          "RECORDING, --copy RECORDING");
     const at::NoGradGuard no_grad;
     how_.seed = run.seed;
     LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_, run.device);
+    if (!copy_.empty()) {
+      const AudioFeatures& features = *loaded.features;
+      const at::Tensor frames = features.encode(read_mono(copy_, features.rate_hz()).unsqueeze(0));
+      write(run.out, features.decode(frames)[0], features.rate_hz(), 0, run);
+      return;
+    }
     require(loaded.told_by != "none", "[voicebox] {} was trained without being told what to say", from_);
     if (loaded.told_by == "semantic") {
       say_tokens(loaded, run);
@@ -132,7 +131,7 @@ class VoiceboxGeneration final : public Generation {
     if (!voice_.empty())
       known = speaker.hear(voice_, words_of(voice_, voice_text_, "--voice_text"), voice_seconds_);
     const KnownSpeech* voice = voice_.empty() ? nullptr : &known;
-    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : lines_of(text_file_);
+    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
     const auto count = static_cast<int64_t>(texts.size());
     int64_t number = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -260,7 +259,7 @@ class VoiceboxGeneration final : public Generation {
   }
 
   std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
-  std::string durations_, aligner_, vocoder_, edit_, edit_text_, replace_, with_;
+  std::string durations_, aligner_, vocoder_, copy_, edit_, edit_text_, replace_, with_;
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
   double voice_seconds_ = 3;
