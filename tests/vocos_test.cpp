@@ -76,7 +76,7 @@ TEST(GriffinLim, BandsOfASteadyToneComeBack) {
       tone = tone + (0.2 / static_cast<double>(k)) * (2 * M_PI * 180 * static_cast<double>(k) * times).sin();
     const at::Tensor frames = features.encode(tone), copy = features.decode(frames);
     EXPECT_EQ(copy.size(1), edges == std::string("same") ? 16384 : 16384 / 256 * 256);
-    EXPECT_LT(apart_where_loud(frames, features.encode(copy)), 0.2) << edges;
+    EXPECT_LT(apart_where_loud(frames, features.encode(copy)), 0.25) << edges;
     // As loud as it was.
     EXPECT_NEAR((copy.square().mean() / tone.square().mean()).item<double>(), 1, 0.2) << edges;
     EXPECT_TRUE(features.decode(frames).equal(copy));  // the same every time

@@ -2,7 +2,6 @@
 // says in the voice of another.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "config/schema.h"
 #include "core/base/error.h"
@@ -15,6 +14,7 @@
 #include "systems/spear_tts/generate.h"
 #include "systems/spear_tts/load.h"
 #include "systems/voicebox/generation_speech.h"
+#include "systems/voicebox/saved_voice.h"
 #include "systems/voicebox/system.h"
 #include "systems/voicebox/warped_distance.h"
 
@@ -27,18 +27,6 @@ using namespace voicebox;
 constexpr double kFadeSeconds = 0.01;  // over the seams of an edit
 constexpr int64_t kComparedRateHz = 16000;
 
-// Text of a recording: given, or in a file beside it.
-std::string words_of(const std::string& recording, const std::string& given, const char* flag) {
-  if (!given.empty()) return given;
-  const auto beside = std::filesystem::path(recording).replace_extension(".txt");
-  std::ifstream in(beside);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (text.empty())
-    throw UsageError(fmt::format("say what {} says: {} TEXT, or {} beside it", recording, flag,
-                                 beside.filename().string()));
-  return text;
-}
-
 class VoiceboxGeneration final : public Generation {
  public:
   VoiceboxGeneration() { how_.sampling.guidance = 1; }
@@ -50,7 +38,7 @@ class VoiceboxGeneration final : public Generation {
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
     s.option("aligner", aligner_, "run of aligner, to know when a given recording says what");
     s.option("vocoder", vocoder_, "run of vocos, for a model of mel frames; none: Griffin-Lim");
-    s.option("voice", voice_, "recording whose voice is to speak");
+    s.option("voice", voice_, "recording whose voice is to speak, or the name of one that `voice save` kept");
     s.option("voice_text", voice_text_, "what it says; none: as the .txt beside it has it");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
     s.option("speed", how_.speed, "above 1: faster").at_least(0.1).at_most(10);
@@ -117,18 +105,25 @@ class VoiceboxGeneration final : public Generation {
     if (!speech_.empty()) throw UsageError("--speech is for a model that is told by semantic tokens");
     if (durations_.empty())
       throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
+    KnownSpeech saved;
+    if (!voice_.empty() && !std::filesystem::exists(voice_)) {
+      const std::string path = voice_path(voices_folder(), voice_);
+      require(std::filesystem::exists(path), "[voice] {} is neither a recording nor a saved voice ({})", voice_,
+              path);
+      saved = known_voice(load_voice(path), loaded);
+    }
     Speaker speaker(std::move(loaded), SpeechDurations(durations_, run.device),
                     aligner_.empty() ? nullptr : std::make_unique<SpeechAligner>(aligner_, run.device));
     if (edit_.empty())
-      read(speaker, run);
+      read(speaker, saved, run);
     else
       edit(speaker, run);
   }
 
  private:
-  void read(Speaker& speaker, const GenerationRun& run) const {
-    KnownSpeech known;
-    if (!voice_.empty())
+  void read(Speaker& speaker, const KnownSpeech& saved, const GenerationRun& run) const {
+    KnownSpeech known = saved;
+    if (!voice_.empty() && !saved.frames.defined())
       known = speaker.hear(voice_, words_of(voice_, voice_text_, "--voice_text"), voice_seconds_);
     const KnownSpeech* voice = voice_.empty() ? nullptr : &known;
     const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
