@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/activation.h"
+#include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/feed_forward.h"
 #include "systems/voicebox/masks.h"
@@ -42,7 +43,10 @@ at::Tensor PositionConvolutionImpl::forward(const at::Tensor& x, const at::Tenso
   at::Tensor padding;
   if (valid.defined()) padding = valid.logical_not().unsqueeze(2);
   const at::Tensor frames = padding.defined() ? x.masked_fill(padding, 0) : x;
-  const at::Tensor y = melete::gelu(convolution(frames.transpose(1, 2)).transpose(1, 2));
+  const bool alone = convolution->options.groups() == frames.size(2);
+  const at::Tensor y =
+      melete::gelu(alone ? depthwise_over_time(frames, convolution->weight, convolution->bias)
+                         : convolution(frames.transpose(1, 2)).transpose(1, 2));
   return padding.defined() ? y.masked_fill(padding, 0) : y;
 }
 
