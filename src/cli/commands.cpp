@@ -9,6 +9,7 @@
 #include "cli/inspect_command.h"
 #include "cli/joint_embedding_commands.h"
 #include "cli/train_command.h"
+#include "cli/voice_command.h"
 
 namespace melete {
 
@@ -22,6 +23,7 @@ const std::vector<Command>& commands() {
       {"import", "a checkpoint from another program's file", import_command},
       {"export", "a checkpoint as a file for inference, fine-tuning or other programs", export_command},
       {"generate", "makes sound with trained models", generate_command},
+      {"voice", "voices kept under a name, to generate with", voice_command},
       {"embed", "recordings or texts to vectors of a joint space", embed_command},
       {"search", "what sounds like these words, or like a recording", search_command},
       {"classify", "names what is heard, by labels of your own", classify_command},
