@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "cli/arguments.h"
+#include "cli/codec_command.h"
 #include "cli/terminal.h"
 #include "config/schema.h"
 #include "core/base/error.h"
@@ -69,9 +70,14 @@ std::vector<StudioTool> studio_tools(int64_t threads) {
       schema.option("seed", seed, "same seed, same result").at_least(0);
       StudioTool tool{generator.name, generator.about, {"generate", generator.name}, generation->extensions(),
                       form_of(schema)};
-      if (threads > 0) tool.words.push_back(fmt::format("--threads={}", threads));
       tools.push_back(std::move(tool));
     }
+  CodecCompareConfig compare;
+  const Schema schema = schema_of(compare);
+  tools.push_back({"codec", "a recording with 1, 2, ... quantizers of a codec, and through Opus", {"codec", "compare"}, {},
+                   form_of(schema)});
+  if (threads > 0)
+    for (StudioTool& tool : tools) tool.words.push_back(fmt::format("--threads={}", threads));
   return tools;
 }
 

@@ -14,6 +14,7 @@
 #include "studio/access.h"
 #include "studio/blind_test.h"
 #include "studio/jobs.h"
+#include "studio/model_card.h"
 #include "studio/report.h"
 #include "studio/run_folder.h"
 #include "studio/safe_path.h"
@@ -244,6 +245,19 @@ TEST(Report, IsThePageWithItsRunsInside) {
   EXPECT_EQ(data["files"].size(), 3u);
   EXPECT_THROW(make_report({.runs = {folder.path()}}), Error);
   EXPECT_EQ(make_report({.runs = {(fs::path(folder.path()) / "a").string()}, .most_bytes = 10}).left_out, 3);
+}
+
+TEST(ModelCard, SaysWhatTheFilesSay) {
+  TemporaryFolder folder;
+  const fs::path run = make_run(fs::path(folder.path()) / "codec", 5);
+  append(run / "metrics.jsonl", R"({"kind":"validation","step":5,"time":1006,"label":"ema","losses":{"mel_distance":1.25}})" "\n");
+  fs::create_directories(run / "eval");
+  append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
+  const std::string card = model_card(run.string());
+  for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25", "| 8 quantizers | 4.5 |",
+                           "| model.channels | `16` |", "2 recordings", "codec 1000"})
+    EXPECT_THAT(card, HasSubstr(part));
+  EXPECT_THROW(model_card(folder.path()), Error);
 }
 
 }  // namespace studio_parts_test

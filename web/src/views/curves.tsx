@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { seconds } from "../format";
 import { HeatMap, type HeatRow } from "../heatmap";
+import { Icon } from "../icons";
 import { Choice, Empty, Toggle, useLoaded, useVisible } from "../parts";
 import { type Line, Plot, smoothed } from "../plot";
 import { source } from "../source";
@@ -135,7 +136,7 @@ function PlotCard({ shown, look, setZoom, details }: { shown: Shown; look: Look;
         <h3>{shown.title}</h3>
         {lost > 0 && <span class="chip bad" title="values that were not finite have no place in a curve">{lost} not finite</span>}
         <button type="button" class="quiet" aria-pressed={wide} onClick={() => setWide(!wide)} aria-label={`${wide ? "smaller" : "larger"} plot of ${shown.title}`}>
-          {wide ? "⤡" : "⤢"}
+          <Icon name={wide ? "smaller" : "larger"} />
         </button>
       </header>
       <Plot

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { ago, count, percent, seconds, short } from "../format";
+import { Icon } from "../icons";
 import { Dot, Empty, Health, Progress, StatePill } from "../parts";
 import { Spark } from "../plot";
 import { source } from "../source";
@@ -33,7 +34,7 @@ function NewestSample({ run }: { run: Run }) {
   };
   return (
     <button type="button" class="newest-sound" onClick={play} aria-label={`${on ? "stop" : "play"} the newest sample of ${run.name}`} title={name}>
-      <span aria-hidden="true">{on ? "■" : "▶"}</span> newest sample
+      <Icon name={on ? "stop" : "play"} /> newest sample
     </button>
   );
 }

@@ -11,7 +11,7 @@ import { Rack } from "./rack";
 type Values = Record<string, string>;
 
 // What is asked for first; the rest is behind "more settings".
-const first = (option: ToolOption) => option.kind === "run" || /^(text|prompt|voice|voice_text|seconds|guidance|steps|seed|like|image|story)$/.test(option.name);
+const first = (option: ToolOption) => option.kind === "run" || /^(text|recording|prompt|voice|voice_text|seconds|guidance|steps|seed|like|image|story)$/.test(option.name);
 
 function RunField({ option, value, set }: { option: ToolOption; value: string; set: (value: string) => void }) {
   const { runs } = useStore();
@@ -82,7 +82,7 @@ function Field({ option, value, set }: { option: ToolOption; value: string; set:
   else if (option.kind === "number") input = <input type="number" step="any" id={id} value={value} placeholder={shown} onInput={(e) => set(e.currentTarget.value)} />;
   else input = <input type="text" id={id} value={value} placeholder={shown} onInput={(e) => set(e.currentTarget.value)} />;
   return (
-    <div class={`field ${option.kind}`}>
+    <div class={`field of-${option.kind}`}>
       <label for={id}>{option.name.replaceAll("_", " ")}{option.unit && <small> {option.unit}</small>}</label>
       {input}
       <p class="help">{option.help}{option.limits && !option.choices && ` (${option.limits})`}</p>
@@ -142,7 +142,14 @@ export function PlayView() {
   // At first something that a run is there for.
   const able = (one: Tool) => one.options.some((option) => option.kind === "run" && option.task && [...runs.values()].some((run) => run.task === option.task));
   const tool = tools.value.find((one) => one.name === name) ?? tools.value.find(able) ?? tools.value[0];
-  const own = values[tool.name] ?? {};
+  // A folder of runs is this one, and the run that it all starts from the newest that fits.
+  const preset: Values = {};
+  for (const option of tool.options) {
+    if (option.kind !== "run" || option.name !== "from") continue;
+    const fits = [...runs.values()].filter((run) => option.task && run.task === option.task).sort((a, b) => b.updated - a.updated);
+    preset.from = option.help.startsWith("folder") ? "." : (fits[0]?.id ?? "");
+  }
+  const own: Values = { ...preset, ...values[tool.name] };
   const set = (option: string, value: string) => setValues({ ...values, [tool.name]: { ...own, [option]: value } });
   const send = async () => {
     setError("");

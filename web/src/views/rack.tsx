@@ -1,6 +1,7 @@
 // Players on top of each other with their spectrograms: one position for all, one of them is heard.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { clock } from "../format";
+import { Icon } from "../icons";
 import { Toggle } from "../parts";
 import { decode, measure, SyncPlayer, type Track } from "../player";
 import { draw, loudestOf, spectrogram } from "../spectrogram";
@@ -107,7 +108,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
     <div class="rack" ref={line} role="group" aria-label={`players of ${title}`}>
       <div class="toolbar" role="toolbar" aria-label="playing">
         <button type="button" class="accent play" onClick={() => rack.toggle()} aria-label={rack.playing ? "pause" : "play"} aria-keyshortcuts="Space">
-          {rack.playing ? "❚❚" : "▶"}
+          <Icon name={rack.playing ? "pause" : "play"} />
         </button>
         <span class="time" aria-hidden="true" />
         <Toggle on={rack.matched} set={(on) => rack.setMatched(on)} title="all as loud as the quietest (m)">match levels</Toggle>
@@ -133,7 +134,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
               </small>
             </button>
             <Picture rack={rack} values={pictures.get(sound.key)} loudest={loudest} name={sound.name} onHear={() => hear(sound.key)} />
-            <a class="quiet" href={sound.url} download aria-label={`download ${sound.name}`}>⭳</a>
+            <a class="quiet" href={sound.url} download aria-label={`download ${sound.name}`}><Icon name="down" /></a>
           </div>
         );
       })}

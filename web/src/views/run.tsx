@@ -94,7 +94,7 @@ export function RunView({ id }: { id: string }) {
             <dt>data</dt>
             <dd>{run.data.map((line) => <div>{line}</div>)}</dd>
             <dt>machine</dt>
-            <dd>{[run.device, run.precision, run.threads > 0 ? `${run.threads} threads` : ""].filter(Boolean).join(", ")}</dd>
+            <dd>{[run.device, run.precision, run.threads > 0 ? `${run.threads} thread${run.threads > 1 ? "s" : ""}` : ""].filter(Boolean).join(", ")}</dd>
             <dt>losses</dt>
             <dd>{Object.entries(run.losses).map(([name, value]) => <span class="pair">{name} <b>{short(value)}</b></span>)}</dd>
           </dl>
