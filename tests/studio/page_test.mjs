@@ -72,7 +72,7 @@ save_every = 40
 `,
   );
   const training = start(["train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/live", "--steps", "100000", "--threads", "1"]);
-  run("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/short", "--steps", "40", "--threads", "1", "--seed", "5");
+  run("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/short", "--steps", "40", "--threads", "1", "--train.seed", "5");
   const studio = start(["studio", "runs", "--port", "0", "--job_threads", "1"]);
   const url = await until("the studio's address", () => studio.said.match(/http:\S+/)?.[0]);
 

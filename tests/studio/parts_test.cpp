@@ -255,7 +255,7 @@ TEST(ModelCard, SaysWhatTheFilesSay) {
   append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
   const std::string card = model_card(run.string());
   for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25", "| 8 quantizers | 4.5 |",
-                           "| model.channels | `16` |", "2 recordings", "codec 1000"})
+                           "| model.channels | `16` |", "2 recordings", "codec 1.00 k"})
     EXPECT_THAT(card, HasSubstr(part));
   EXPECT_THROW(model_card(folder.path()), Error);
 }
