@@ -62,7 +62,8 @@ int codec_compare_command(const std::vector<std::string>& args) {
   const Audio audio =
       read_audio(config.recording, 0, static_cast<int64_t>(std::ceil(config.max_seconds * info.rate_hz)));
   const at::Tensor wave =
-      resample_audio(at::tensor(downmix(audio), at::kFloat).unsqueeze(0), audio.rate_hz, rate_hz)[0].contiguous();
+      resample_audio(at::tensor(downmix(audio), at::kFloat).unsqueeze(0), audio.rate_hz, rate_hz)[0]
+          .contiguous();
   fs::create_directories(out);
   const auto write = [&](const std::string& name, std::span<const float> samples) {
     write_audio((fs::path(out) / (name + ".flac")).string(), samples, rate_hz, 1);
@@ -73,7 +74,8 @@ int codec_compare_command(const std::vector<std::string>& args) {
   const at::Tensor first = encoder->push(values_of(wave));
   const at::Tensor codes = at::cat({first, encoder->finish()});  // [frames, groups, codes of a group]
   const auto counts = quantizer_counts(codec.codes_of_a_group());
-  ProgressBar bar("decoding", static_cast<int64_t>(counts.size() + std::size(kOpusKilobits)), "ways of coding");
+  ProgressBar bar("decoding", static_cast<int64_t>(counts.size() + std::size(kOpusKilobits)),
+                  "ways of coding");
   int64_t done = 0;
   for (const int64_t count : counts) {
     const auto decoder = codec.codes_to_sound(kPieceSeconds);
@@ -87,12 +89,14 @@ int codec_compare_command(const std::vector<std::string>& args) {
     bar.update(++done);
   }
   for (const int kilobits : kOpusKilobits) {
-    write(fmt::format("opus_{:02}_kbps", kilobits), through_opus(values_of(wave), rate_hz, kilobits * 1000).samples);
+    write(fmt::format("opus_{:02}_kbps", kilobits),
+          through_opus(values_of(wave), rate_hz, kilobits * 1000).samples);
     bar.update(++done);
   }
   bar.finish();
   fmt::print("{}: {:.2f} s of {} with {} of {} quantizers and through Opus\n", out,
-             static_cast<double>(wave.numel()) / rate_hz, config.recording, fmt::format("1 to {}", counts.back()), opened.name);
+             static_cast<double>(wave.numel()) / rate_hz, config.recording,
+             fmt::format("1 to {}", counts.back()), opened.name);
   return 0;
 }
 

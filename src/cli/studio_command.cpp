@@ -68,13 +68,19 @@ std::vector<StudioTool> studio_tools(int64_t threads) {
       generation->describe(schema);
       int64_t seed = 0;
       schema.option("seed", seed, "same seed, same result").at_least(0);
-      StudioTool tool{generator.name, generator.about, {"generate", generator.name}, generation->extensions(),
+      StudioTool tool{generator.name,
+                      generator.about,
+                      {"generate", generator.name},
+                      generation->extensions(),
                       form_of(schema)};
       tools.push_back(std::move(tool));
     }
   CodecCompareConfig compare;
   const Schema schema = schema_of(compare);
-  tools.push_back({"codec", "a recording with 1, 2, ... quantizers of a codec, and through Opus", {"codec", "compare"}, {},
+  tools.push_back({"codec",
+                   "a recording with 1, 2, ... quantizers of a codec, and through Opus",
+                   {"codec", "compare"},
+                   {},
                    form_of(schema)});
   if (threads > 0)
     for (StudioTool& tool : tools) tool.words.push_back(fmt::format("--threads={}", threads));
@@ -90,11 +96,15 @@ int export_report(const std::vector<std::string>& args) {
   ReportOptions options;
   std::string out;
   int64_t megabytes = 64;
-  Arguments arguments("studio export", "runs as one page that opens from disk: curves, samples, pictures, settings, figures");
+  Arguments arguments("studio export",
+                      "runs as one page that opens from disk: curves, samples, pictures, settings, figures");
   arguments.rest("runs", options.runs, "folders of runs");
   arguments.option("out", out, "report.html");
-  arguments.option("samples", options.samples, "samples and pictures of every item that go in").one_of({"newest", "all", "none"});
-  arguments.option("megabytes", megabytes, "room for them; what does not fit is left out and counted").at_least(0).unit("MB");
+  arguments.option("samples", options.samples, "samples and pictures of every item that go in")
+      .one_of({"newest", "all", "none"});
+  arguments.option("megabytes", megabytes, "room for them; what does not fit is left out and counted")
+      .at_least(0)
+      .unit("MB");
   arguments.alias("o", "out");
   arguments.example("studio export runs/codec runs/codec-wide -o report.html");
   if (!arguments.parse(args)) return 0;
@@ -104,10 +114,11 @@ int export_report(const std::vector<std::string>& args) {
   options.learning_rates = learning_rates;
   const Report report = make_report(options);
   write_file_atomically(out, report.html);
-  fmt::print("{}: {}, {} samples and pictures inside\n", out, human_bytes(static_cast<double>(report.html.size())),
-             report.files);
+  fmt::print("{}: {}, {} samples and pictures inside\n", out,
+             human_bytes(static_cast<double>(report.html.size())), report.files);
   if (report.left_out > 0)
-    fmt::print(stderr, "melete: {} samples and pictures did not fit; try --megabytes {}\n", report.left_out, megabytes * 4);
+    fmt::print(stderr, "melete: {} samples and pictures did not fit; try --megabytes {}\n", report.left_out,
+               megabytes * 4);
   return 0;
 }
 
@@ -119,14 +130,18 @@ int studio_command(const std::vector<std::string>& args) {
   int64_t port = kStudioPort, threads = 0;
   double memory_gigabytes = 0, job_minutes = 30;
   bool watch_only = false;
-  Arguments arguments("studio", "a page over a folder of runs: curves, settings, sound and pictures while they train, blind "
-                      "tests, and a playground; `melete studio export --help`: the same as one file");
+  Arguments arguments(
+      "studio",
+      "a page over a folder of runs: curves, settings, sound and pictures while they train, blind "
+      "tests, and a playground; `melete studio export --help`: the same as one file");
   arguments.word("runs", options.folder, "folder of runs");
   arguments.option("port", port, "0: any that is free").at_least(0).at_most(65535);
   arguments.option("address", options.address, "to listen on; one that others can reach needs --token");
   arguments.option("token", options.token, "secret that the page is opened with");
   arguments.option("watch_only", watch_only, "without the playground: nothing can be started from the page");
-  arguments.option("job_threads", threads, "threads of what the playground starts; 0: as `melete generate` has it").at_least(0);
+  arguments
+      .option("job_threads", threads, "threads of what the playground starts; 0: as `melete generate` has it")
+      .at_least(0);
   arguments.option("job_minutes", job_minutes, "longer jobs are stopped").at_least(0.1).unit("min");
   arguments.option("job_memory", memory_gigabytes, "that a job may have; 0: no limit").at_least(0).unit("GB");
   arguments.example("studio runs");

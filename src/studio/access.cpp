@@ -34,7 +34,8 @@ bool is_loopback(const std::string& address) {
 bool same_secret(const std::string& a, const std::string& b) {
   unsigned difference = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
+    difference |=
+        static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b.empty() ? 0 : b[i % b.size()]);
   return difference == 0;
 }
 
@@ -43,7 +44,8 @@ AccessDecision decide_access(const AccessRules& rules, const std::function<std::
   const std::string host = header("Host"), origin = header("Origin"), site = header("Sec-Fetch-Site");
   if (host.empty()) return {400, "expected a Host header"};
   if (is_loopback(rules.address) && !is_loopback(host_name(host)))
-    return {403, "this studio answers as localhost only; start it with --address and --token to reach it by name"};
+    return {403,
+            "this studio answers as localhost only; start it with --address and --token to reach it by name"};
   if (!origin.empty() && origin != "http://" + host && origin != "https://" + host)
     return {403, "requests of pages of another site are refused"};
   if (site == "cross-site" && !header("Sec-Fetch-Mode").starts_with("navigate"))

@@ -1,6 +1,6 @@
-// Who may ask. On the loopback every program of this machine may, but no web page of another site: a browser says where
-// a request comes from (Origin, Sec-Fetch-Site), and a name that points here by a trick of DNS is not one of ours (Host).
-// On any other address a token is asked for as well.
+// Who may ask. On the loopback every program of this machine may, but no web page of another site: a browser
+// says where a request comes from (Origin, Sec-Fetch-Site), and a name that points here by a trick of DNS is
+// not one of ours (Host). On any other address a token is asked for as well.
 #pragma once
 
 #include <functional>

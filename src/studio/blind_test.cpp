@@ -65,7 +65,8 @@ double chance_of_guessing(int64_t hits, int64_t trials) {
   double sum = 0;
   for (int64_t k = std::max<int64_t>(hits, 0); k <= trials; ++k)
     sum += std::exp(std::lgamma(static_cast<double>(trials) + 1) - std::lgamma(static_cast<double>(k) + 1) -
-                    std::lgamma(static_cast<double>(trials - k) + 1) - static_cast<double>(trials) * std::log(2.0));
+                    std::lgamma(static_cast<double>(trials - k) + 1) -
+                    static_cast<double>(trials) * std::log(2.0));
   return std::min(1.0, sum);
 }
 
@@ -91,7 +92,8 @@ ordered_json checked_blind_test(const ordered_json& given) {
   const auto trials = given.find("trials");
   require(trials != given.end() && trials->is_array() && !trials->empty() && trials->size() <= kMostTrials,
           "[blind test] expected 1 to {} trials", kMostTrials);
-  ordered_json out{{"kind", kind}, {"title", word(given, "title", false)}, {"listener", word(given, "listener", false)}};
+  ordered_json out{
+      {"kind", kind}, {"title", word(given, "title", false)}, {"listener", word(given, "listener", false)}};
   out["trials"] = ordered_json::array();
   for (const auto& trial : *trials) {
     require(trial.is_object(), "[blind test] expected a trial to be an object");
@@ -175,7 +177,8 @@ ordered_json BlindTests::all() const {
   std::vector<ordered_json> tests;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    if (entry.path().extension() != ".json" || entry.is_symlink(error) || tests.size() >= kMostTests) continue;
+    if (entry.path().extension() != ".json" || entry.is_symlink(error) || tests.size() >= kMostTests)
+      continue;
     std::ifstream in(entry.path());
     auto read = ordered_json::parse(in, nullptr, false);
     try {  // a person may have changed the file

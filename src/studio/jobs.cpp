@@ -129,7 +129,8 @@ void JobQueue::read_kept() {
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     std::ifstream in(entry.path() / "job.json");
     auto kept = ordered_json::parse(in, nullptr, false);
-    if (kept.is_object() && kept.contains("id") && kept.contains("created")) earlier_.push_back(std::move(kept));
+    if (kept.is_object() && kept.contains("id") && kept.contains("created"))
+      earlier_.push_back(std::move(kept));
     if (earlier_.size() >= limits_.kept) break;
   }
   std::sort(earlier_.begin(), earlier_.end(),
@@ -142,8 +143,8 @@ std::string JobQueue::add(const JobRequest& request) {
     const std::lock_guard lock(mutex_);
     const auto waiting = static_cast<size_t>(
         std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job->state == "waiting"; }));
-    require(!stop_ && waiting < limits_.waiting, "[job] {} jobs are waiting already; try again when some are done",
-            waiting);
+    require(!stop_ && waiting < limits_.waiting,
+            "[job] {} jobs are waiting already; try again when some are done", waiting);
     auto job = std::make_unique<Job>();
     job->created = clock_seconds();
     do id = fmt::format("{:.0f}-{}", job->created, ++made_);
@@ -249,7 +250,8 @@ void JobQueue::run(Job& job) {
     if (!killed && (cancelled || clock_seconds() > deadline)) {
       ::kill(-child.process, SIGKILL);
       killed = true;
-      if (!cancelled) take_line(job, fmt::format("[job] stopped: it took longer than {:.0f} s", limits_.seconds));
+      if (!cancelled)
+        take_line(job, fmt::format("[job] stopped: it took longer than {:.0f} s", limits_.seconds));
     }
     if ((ready.revents & (POLLIN | POLLHUP)) == 0) {
       // The child may be gone while something that it started still holds the pipe.
@@ -283,13 +285,14 @@ void JobQueue::run(Job& job) {
     cancelled = job.cancel_asked;
   }
   if (!cancelled && WIFSIGNALED(status) && !killed)
-    take_line(job, fmt::format("[job] ended by signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+    take_line(job,
+              fmt::format("[job] ended by signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
   finish(cancelled ? "cancelled" : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "done" : "failed");
 }
 
 ordered_json JobQueue::json(const Job& job) const {
-  ordered_json out{{"id", job.id},       {"tool", job.request.tool}, {"settings", job.request.settings},
-                   {"state", job.state}, {"part", job.part},         {"share", job.share},
+  ordered_json out{{"id", job.id},          {"tool", job.request.tool}, {"settings", job.request.settings},
+                   {"state", job.state},    {"part", job.part},         {"share", job.share},
                    {"created", job.created}};
   out["started"] = job.started;
   out["ended"] = job.ended;
@@ -306,7 +309,8 @@ ordered_json JobQueue::json(const Job& job) const {
           entry.path().filename() != "job.json" && files.size() < kMostResults)
         files.push_back(entry.path());
     std::sort(files.begin(), files.end());
-    for (const fs::path& file : files) out["results"].push_back(file.lexically_relative(folder_).generic_string());
+    for (const fs::path& file : files)
+      out["results"].push_back(file.lexically_relative(folder_).generic_string());
   }
   return out;
 }
@@ -335,7 +339,8 @@ ordered_json JobQueue::job(const std::string& id) const {
 ordered_json JobQueue::all() const {
   const std::lock_guard lock(mutex_);
   auto list = ordered_json::array();
-  for (auto job = jobs_.rbegin(); job != jobs_.rend() && list.size() < limits_.kept; ++job) list.push_back(json(**job));
+  for (auto job = jobs_.rbegin(); job != jobs_.rend() && list.size() < limits_.kept; ++job)
+    list.push_back(json(**job));
   for (const ordered_json& kept : earlier_)
     if (list.size() < limits_.kept) list.push_back(kept);
   return list;

@@ -1,6 +1,6 @@
-// What the playground makes. A job is the program itself once more, in a process of its own: it can be cancelled at any
-// moment, its memory goes back when it ends, what it does wrong stays its own, and its command line is what a person
-// would type. One runs at a time; the others wait.
+// What the playground makes. A job is the program itself once more, in a process of its own: it can be
+// cancelled at any moment, its memory goes back when it ends, what it does wrong stays its own, and its
+// command line is what a person would type. One runs at a time; the others wait.
 #pragma once
 
 #include <sys/types.h>
@@ -20,17 +20,17 @@
 namespace melete {
 
 struct JobLimits {
-  size_t waiting = 20;             // more are refused
-  double seconds = 1800;           // of one job
-  int64_t memory_bytes = 0;        // that one may have; 0: no limit
-  size_t kept = 500;               // finished ones that are listed
+  size_t waiting = 20;       // more are refused
+  double seconds = 1800;     // of one job
+  int64_t memory_bytes = 0;  // that one may have; 0: no limit
+  size_t kept = 500;         // finished ones that are listed
 };
 
 struct JobRequest {
-  std::string tool;                  // name of the generator, for people
-  nlohmann::ordered_json settings;   // as they were asked for, for people
-  std::vector<std::string> words;    // after the program's name, without -o
-  std::string extension;             // of the file to write; empty: the job writes into its folder
+  std::string tool;                 // name of the generator, for people
+  nlohmann::ordered_json settings;  // as they were asked for, for people
+  std::vector<std::string> words;   // after the program's name, without -o
+  std::string extension;            // of the file to write; empty: the job writes into its folder
 };
 
 class JobQueue {
@@ -41,8 +41,8 @@ class JobQueue {
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
 
-  std::string add(const JobRequest& request);  // id; an Error where too many wait
-  bool cancel(const std::string& id);          // false: there is no such job, or it is over
+  std::string add(const JobRequest& request);               // id; an Error where too many wait
+  bool cancel(const std::string& id);                       // false: there is no such job, or it is over
   nlohmann::ordered_json job(const std::string& id) const;  // null: unknown
   nlohmann::ordered_json all() const;                       // newest first
   // Waits until the job is over; false when that took longer.
@@ -77,7 +77,7 @@ class JobQueue {
   JobLimits limits_;
   mutable std::mutex mutex_;
   mutable std::condition_variable news_;
-  std::deque<std::unique_ptr<Job>> jobs_;       // of this session, oldest first
+  std::deque<std::unique_ptr<Job>> jobs_;        // of this session, oldest first
   std::vector<nlohmann::ordered_json> earlier_;  // of sessions before, newest first
   bool stop_ = false;
   int64_t made_ = 0;

@@ -27,7 +27,8 @@ std::string day(double time) {
 
 void flat_settings(const ordered_json& value, const std::string& name, std::string& rows) {
   if (value.is_object()) {
-    for (const auto& [key, inner] : value.items()) flat_settings(inner, name.empty() ? key : name + "." + key, rows);
+    for (const auto& [key, inner] : value.items())
+      flat_settings(inner, name.empty() ? key : name + "." + key, rows);
     return;
   }
   std::string text = value.dump();
@@ -64,17 +65,21 @@ std::string model_card(const std::string& run_folder) {
   fact("what", details["task"]);
   fact("made with", fmt::format("melete {}", version()));
   fact("trained", fmt::format("{} of {} steps, {} of training, {} to {}", details["step"].get<int64_t>(),
-                              details["steps_total"].get<int64_t>(), human_seconds(details["trained_seconds"].get<double>()),
+                              details["steps_total"].get<int64_t>(),
+                              human_seconds(details["trained_seconds"].get<double>()),
                               day(details["started"].get<double>()), day(details["updated"].get<double>())));
   std::string parameters, data;
   for (const auto& [part, count] : details["parameters"].items())
-    parameters += fmt::format("{}{} {}", parameters.empty() ? "" : ", ", part, human_count(count.get<double>()));
+    parameters +=
+        fmt::format("{}{} {}", parameters.empty() ? "" : ", ", part, human_count(count.get<double>()));
   for (const auto& line : details["data"]) data += (data.empty() ? "" : "; ") + line.get<std::string>();
   fact("parameters", parameters);
   fact("data", data);
-  fact("machine", fmt::format("{}, {}", details["device"].get<std::string>(), details["precision"].get<std::string>()));
-  fact("health", fmt::format("{} skipped steps, {} rollbacks, {} warnings", details["skipped_total"].get<int64_t>(),
-                             details["rollbacks"].get<int64_t>(), details["warnings"].get<int64_t>()));
+  fact("machine",
+       fmt::format("{}, {}", details["device"].get<std::string>(), details["precision"].get<std::string>()));
+  fact("health",
+       fmt::format("{} skipped steps, {} rollbacks, {} warnings", details["skipped_total"].get<int64_t>(),
+                   details["rollbacks"].get<int64_t>(), details["warnings"].get<int64_t>()));
 
   std::string figures;
   index.read(".", [&](const RunMetrics& metrics) {
@@ -82,18 +87,25 @@ std::string model_card(const std::string& run_folder) {
       if (table.rows() == 0) continue;
       for (const auto& [name, values] : table.columns)
         if (std::isfinite(values.back()))
-          figures += fmt::format("| {} | {} | {} | {} |\n", name, label, short_number(values.back()), table.steps.back());
+          figures += fmt::format("| {} | {} | {} | {} |\n", name, label, short_number(values.back()),
+                                 table.steps.back());
     }
   });
   if (!figures.empty())
-    card += "\n## Validation during training, at its end\n\n| figure | weights | value | step |\n|---|---|---|---|\n" + figures;
+    card +=
+        "\n## Validation during training, at its end\n\n| figure | weights | value | step "
+        "|\n|---|---|---|---|\n" +
+        figures;
   const ordered_json tables = run_tables(run);
   if (!tables.empty()) card += "\n## Evaluations\n";
   for (const auto& table : tables) card += table_text(table);
 
   card += "\n## Use\n\n";
   card += "    " + shell_line({"melete", "inspect", run_folder, "--summary"}) + "\n";
-  card += "    " + shell_line({"melete", "train", details["task"].get<std::string>(), "--out", run_folder, "--resume"}) + "\n";
+  card +=
+      "    " +
+      shell_line({"melete", "train", details["task"].get<std::string>(), "--out", run_folder, "--resume"}) +
+      "\n";
   std::string settings;
   flat_settings(details["config"], "", settings);
   if (!settings.empty()) card += "\n## Settings\n\n| setting | value |\n|---|---|\n" + settings;

@@ -31,8 +31,7 @@ std::string base64(const std::string& bytes) {
     uint32_t three = 0;
     for (size_t k = 0; k < 3; ++k)
       three = three << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k <= bytes.size() ? kLetters[three >> (18 - 6 * k) & 63] : '=';
+    for (size_t k = 0; k < 4; ++k) out += i + k <= bytes.size() ? kLetters[three >> (18 - 6 * k) & 63] : '=';
   }
   return out;
 }
@@ -77,7 +76,8 @@ class Inlined {
 };
 
 // The versions that go into the report, each with its file; `name` tells runs of the same folder name apart.
-ordered_json chosen_samples(const fs::path& run, const std::string& name, const std::string& which, Inlined& files) {
+ordered_json chosen_samples(const fs::path& run, const std::string& name, const std::string& which,
+                            Inlined& files) {
   auto kept = ordered_json::array();
   if (which == "none") return kept;
   for (auto& item : run_samples(run, run)) {
@@ -102,16 +102,19 @@ Report make_report(const ReportOptions& options) {
   require(!options.runs.empty(), "[export] expected one run or more, got none");
   Report report;
   Inlined files(report, options.most_bytes);
-  ordered_json data{{"version", version()},
-                    {"made", std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()},
-                    {"runs", ordered_json::array()}};
+  ordered_json data{
+      {"version", version()},
+      {"made", std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()},
+      {"runs", ordered_json::array()}};
   std::set<std::string> names;
   for (const std::string& given : options.runs) {
     std::error_code error;
     const fs::path run = fs::canonical(given, error);
-    require(!error && is_run_folder(run), "[export] expected a run's folder, got {}; it has no metrics.jsonl", given);
+    require(!error && is_run_folder(run), "[export] expected a run's folder, got {}; it has no metrics.jsonl",
+            given);
     std::string name = run.filename().string();
-    for (int number = 2; !names.insert(name).second; ++number) name = fmt::format("{}-{}", run.filename().string(), number);
+    for (int number = 2; !names.insert(name).second; ++number)
+      name = fmt::format("{}-{}", run.filename().string(), number);
     RunIndex index(run);
     index.look();
     ordered_json details = index.details(".");
@@ -125,7 +128,8 @@ Report make_report(const ReportOptions& options) {
     data["samples"][name] = chosen_samples(run, name, options.samples, files);
     data["tables"][name] = run_tables(run);
     if (options.learning_rates)
-      data["learning_rates"][name] = options.learning_rates(details["config"], details["steps_total"].get<int64_t>());
+      data["learning_rates"][name] =
+          options.learning_rates(details["config"], details["steps_total"].get<int64_t>());
   }
   data["files"] = files.take();
   // "</script>" inside a text would end the element that holds it.

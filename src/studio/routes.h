@@ -1,4 +1,5 @@
-// The parts behind the server's routes, and what every route needs. Only for the files of this folder that speak HTTP.
+// The parts behind the server's routes, and what every route needs. Only for the files of this folder that
+// speak HTTP.
 #pragma once
 
 #include <httplib.h>
@@ -35,12 +36,14 @@ struct StudioParts {
 void reply_json(httplib::Response& response, const nlohmann::ordered_json& value, int status = 200);
 void reply_error(httplib::Response& response, int status, const std::string& message);
 // Body of a request, at most so many bytes; false after an error was replied.
-bool read_body(const httplib::Request& request, httplib::Response& response, const httplib::ContentReader& reader,
-               size_t most_bytes, std::string& body);
+bool read_body(const httplib::Request& request, httplib::Response& response,
+               const httplib::ContentReader& reader, size_t most_bytes, std::string& body);
 
-nlohmann::ordered_json jobs_with_paths(const StudioParts& parts);  // all, their results as /files/ serves them
+nlohmann::ordered_json jobs_with_paths(
+    const StudioParts& parts);  // all, their results as /files/ serves them
 
-void add_run_routes(httplib::Server& server, StudioParts& parts);   // runs, curves, samples, files, events
-void add_play_routes(httplib::Server& server, StudioParts& parts);  // tools, jobs, uploads, blind tests, speech
+void add_run_routes(httplib::Server& server, StudioParts& parts);  // runs, curves, samples, files, events
+void add_play_routes(httplib::Server& server,
+                     StudioParts& parts);  // tools, jobs, uploads, blind tests, speech
 
 }  // namespace melete

@@ -26,8 +26,8 @@ const StudioTool* find_tool(const StudioParts& parts, const std::string& name) {
   return nullptr;
 }
 
-bool read_object(const httplib::Request& request, httplib::Response& response, const httplib::ContentReader& reader,
-                 ordered_json& object) {
+bool read_object(const httplib::Request& request, httplib::Response& response,
+                 const httplib::ContentReader& reader, ordered_json& object) {
   std::string body;
   if (!read_body(request, response, reader, kLargestObject, body)) return false;
   object = ordered_json::parse(body, nullptr, false);
@@ -73,7 +73,8 @@ std::string keep_upload(const StudioParts& parts, const std::string& name, const
   } removed{temporary};
   fs::path out;
   if (type.starts_with("audio/")) {
-    std::ofstream(temporary, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(temporary, std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     const AudioInfo info = probe_audio(temporary.string());
     require(info.frames > 0 && info.seconds() <= kLongestUploadSeconds && info.channels <= 8,
             "[upload] expected a recording of at most {:.0f} s", kLongestUploadSeconds);
@@ -88,8 +89,10 @@ std::string keep_upload(const StudioParts& parts, const std::string& name, const
     out = folder / (kept + ".txt");
     write_file_atomically(out.string(), bytes);
   } else {
-    fail("[upload] expected a recording (wav, flac, ogg, opus, mp3), a picture (png, jpg, webp) or a .txt, got {}",
-         name.substr(0, 80));
+    fail(
+        "[upload] expected a recording (wav, flac, ogg, opus, mp3), a picture (png, jpg, webp) or a .txt, "
+        "got {}",
+        name.substr(0, 80));
   }
   return out.lexically_relative(parts.root).generic_string();
 }
@@ -101,7 +104,8 @@ void speak(StudioParts& parts, const ordered_json& asked, httplib::Response& res
   if (input.empty() || input.size() > kLongestSpeech)
     return reply_error(response, 400, fmt::format("expected an input of 1 to {} bytes", kLongestSpeech));
   if (format != "wav" && format != "flac" && format != "opus")
-    return reply_error(response, 400, "expected the response_format wav, flac or opus, got " + format.substr(0, 40));
+    return reply_error(response, 400,
+                       "expected the response_format wav, flac or opus, got " + format.substr(0, 40));
   for (const SpeechTool& speech : parts.options.speech) {
     // The name of a run, or any other (tts-1): the newest that can speak.
     std::string run = parts.index.newest_of_task(speech.task);
@@ -115,7 +119,8 @@ void speak(StudioParts& parts, const ordered_json& asked, httplib::Response& res
     if (run.empty() || !tool || !parts.jobs) continue;
     ordered_json settings{{"from", run}, {"text", input}};
     for (const auto& [setting, task] : speech.helpers)
-      if (const std::string helper = parts.index.newest_of_task(task); !helper.empty()) settings[setting] = helper;
+      if (const std::string helper = parts.index.newest_of_task(task); !helper.empty())
+        settings[setting] = helper;
     // A voice is a recording below studio/voices; other names, as OpenAI has them, are the model's own voice.
     const std::string recording = fmt::format("{}/voices/{}.wav", kStudioFolder, voice);
     if (!voice.empty() && path_inside(parts.root, recording)) {
@@ -125,7 +130,8 @@ void speak(StudioParts& parts, const ordered_json& asked, httplib::Response& res
     }
     const bool has_speed = std::any_of(tool->options.begin(), tool->options.end(),
                                        [](const ordered_json& one) { return one["name"] == "speed"; });
-    if (has_speed && asked.contains("speed") && asked["speed"].is_number()) settings["speed"] = asked["speed"];
+    if (has_speed && asked.contains("speed") && asked["speed"].is_number())
+      settings["speed"] = asked["speed"];
     const std::string id = parts.jobs->add(job_request(*tool, settings, ".wav", parts.root, parts.shown));
     if (!parts.jobs->wait_for(id, kSpeechSeconds)) {
       parts.jobs->cancel(id);
@@ -148,7 +154,9 @@ void speak(StudioParts& parts, const ordered_json& asked, httplib::Response& res
     response.set_header("X-Job", id);
     return;
   }
-  reply_error(response, 404, "no run in this folder can speak: train voicebox with duration, or spear-text-to-semantic with coarse");
+  reply_error(
+      response, 404,
+      "no run in this folder can speak: train voicebox with duration, or spear-text-to-semantic with coarse");
 }
 
 void list_models(const StudioParts& parts, httplib::Response& response) {
@@ -178,16 +186,20 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
   using httplib::ContentReader;
   using httplib::Request;
   using httplib::Response;
-  server.Get("/api/blind", [&parts](const Request&, Response& response) { reply_json(response, parts.blind.all()); });
-  server.Post("/api/blind", [&parts](const Request& request, Response& response, const ContentReader& reader) {
-    ordered_json given;
-    if (read_object(request, response, reader, given)) reply_json(response, parts.blind.add(given), 201);
-  });
-  server.Post("/api/uploads", [&parts](const Request& request, Response& response, const ContentReader& reader) {
-    std::string body;
-    if (read_body(request, response, reader, kLargestUpload, body))
-      reply_json(response, {{"path", keep_upload(parts, request.get_param_value("name"), body)}}, 201);
-  });
+  server.Get("/api/blind",
+             [&parts](const Request&, Response& response) { reply_json(response, parts.blind.all()); });
+  server.Post("/api/blind",
+              [&parts](const Request& request, Response& response, const ContentReader& reader) {
+                ordered_json given;
+                if (read_object(request, response, reader, given))
+                  reply_json(response, parts.blind.add(given), 201);
+              });
+  server.Post(
+      "/api/uploads", [&parts](const Request& request, Response& response, const ContentReader& reader) {
+        std::string body;
+        if (read_body(request, response, reader, kLargestUpload, body))
+          reply_json(response, {{"path", keep_upload(parts, request.get_param_value("name"), body)}}, 201);
+      });
   server.Get("/api/tools", [&parts](const Request&, Response& response) {
     auto list = ordered_json::array();
     for (const StudioTool& tool : parts.options.tools)
@@ -197,14 +209,14 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
                       {"options", tool.options}});
     reply_json(response, list);
   });
-  server.Get("/api/jobs", [&parts](const Request&, Response& response) {
-    reply_json(response, jobs_with_paths(parts));
-  });
+  server.Get("/api/jobs",
+             [&parts](const Request&, Response& response) { reply_json(response, jobs_with_paths(parts)); });
   server.Post("/api/jobs", [&parts](const Request& request, Response& response, const ContentReader& reader) {
     ordered_json asked;
     if (!read_object(request, response, reader, asked)) return;
     const StudioTool* tool = find_tool(parts, text_of(asked, "tool"));
-    if (!tool || !parts.jobs) return reply_error(response, 404, "there is no such tool; /api/tools lists them");
+    if (!tool || !parts.jobs)
+      return reply_error(response, 404, "there is no such tool; /api/tools lists them");
     const JobRequest job = job_request(*tool, asked.value("settings", ordered_json::object()),
                                        text_of(asked, "extension"), parts.root, parts.shown);
     reply_json(response, with_paths(parts.jobs->job(parts.jobs->add(job))), 202);
@@ -219,10 +231,11 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
       return reply_error(response, 404, "there is no such job, or it is over");
     reply_json(response, with_paths(parts.jobs->job(request.matches[1])));
   });
-  server.Post("/v1/audio/speech", [&parts](const Request& request, Response& response, const ContentReader& reader) {
-    ordered_json asked;
-    if (read_object(request, response, reader, asked)) speak(parts, asked, response);
-  });
+  server.Post("/v1/audio/speech",
+              [&parts](const Request& request, Response& response, const ContentReader& reader) {
+                ordered_json asked;
+                if (read_object(request, response, reader, asked)) speak(parts, asked, response);
+              });
   server.Get("/v1/models", [&parts](const Request&, Response& response) { list_models(parts, response); });
 }
 

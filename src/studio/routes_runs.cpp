@@ -58,7 +58,8 @@ void send_file(const StudioParts& parts, const std::string& relative, httplib::R
   const auto path = path_inside(parts.root, relative);
   const std::string type = path ? content_type_of(*path) : "";
   std::error_code error;
-  if (type.empty() || !fs::is_regular_file(*path, error)) return reply_error(response, 404, "there is no such file");
+  if (type.empty() || !fs::is_regular_file(*path, error))
+    return reply_error(response, 404, "there is no such file");
   response.set_content(read_file(*path), type);
   // What a step has written does not change any more.
   if (type.starts_with("audio/") || type.starts_with("image/"))
@@ -85,7 +86,8 @@ void send_curves(const StudioParts& parts, const ordered_json& asked, httplib::R
       for (const std::string& name : series) {
         const auto [table, column] = metrics.find(name);
         if (!column) continue;
-        out += (first ? "" : ",") + ordered_json(name).dump() + ":" + curve_json(make_curve(*table, *column, request));
+        out += (first ? "" : ",") + ordered_json(name).dump() + ":" +
+               curve_json(make_curve(*table, *column, request));
         first = false;
       }
       out += "}";
@@ -101,25 +103,30 @@ void send_rows(const fs::path& run, int64_t from, httplib::Response& response) {
   in.read(rows.data(), static_cast<std::streamsize>(rows.size()));
   rows.resize(in.bad() ? 0 : static_cast<size_t>(in.gcount()));
   rows.resize(rows.rfind('\n') == std::string::npos ? 0 : rows.rfind('\n') + 1);
-  response.set_header("X-Next-Offset", std::to_string(std::max<int64_t>(from, 0) + static_cast<int64_t>(rows.size())));
+  response.set_header("X-Next-Offset",
+                      std::to_string(std::max<int64_t>(from, 0) + static_cast<int64_t>(rows.size())));
   response.set_content(rows, "text/plain; charset=utf-8");
 }
 
 // The recording as Opus makes it sound at that rate, as a wave file.
-void send_through_opus(const StudioParts& parts, const httplib::Request& request, httplib::Response& response) {
+void send_through_opus(const StudioParts& parts, const httplib::Request& request,
+                       httplib::Response& response) {
   const auto path = path_inside(parts.root, request.get_param_value("path"));
-  if (!path || !content_type_of(*path).starts_with("audio/")) return reply_error(response, 404, "there is no such file");
+  if (!path || !content_type_of(*path).starts_with("audio/"))
+    return reply_error(response, 404, "there is no such file");
   const int64_t kilobits = whole_param(request, "kbps", 12);
   require(kilobits >= 6 && kilobits <= 256, "[opus] expected 6 to 256 kbit/s, got {}", kilobits);
   const AudioInfo info = probe_audio(path->string());
-  const Audio audio = read_audio(path->string(), 0,
-                                 std::min<int64_t>(info.frames, static_cast<int64_t>(kLongestOpusSeconds * info.rate_hz)));
+  const Audio audio =
+      read_audio(path->string(), 0,
+                 std::min<int64_t>(info.frames, static_cast<int64_t>(kLongestOpusSeconds * info.rate_hz)));
   const OpusResult result = through_opus(downmix(audio), audio.rate_hz, static_cast<int>(kilobits * 1000));
   response.set_header("X-Bits-Per-Second", std::to_string(static_cast<int64_t>(result.bits_per_second)));
   response.set_content(wave_bytes(result.samples, audio.rate_hz), "audio/wav");
 }
 
-// Server-sent events: every run at first, then those that have news; a word every 10 s so that a gone page is noticed.
+// Server-sent events: every run at first, then those that have news; a word every 10 s so that a gone page is
+// noticed.
 void tell(StudioParts& parts, httplib::Response& response) {
   if (parts.listeners.fetch_add(1) >= kMostListeners) {
     --parts.listeners;
@@ -157,7 +164,8 @@ void tell(StudioParts& parts, httplib::Response& response) {
         }
         if (const uint64_t jobs = parts.jobs_version; well && parts.jobs && jobs != told->jobs) {
           told->jobs = jobs;
-          well = send("jobs", jobs_with_paths(parts).dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+          well = send("jobs",
+                      jobs_with_paths(parts).dump(-1, ' ', false, ordered_json::error_handler_t::replace));
         }
         return well;
       },
@@ -169,13 +177,15 @@ void tell(StudioParts& parts, httplib::Response& response) {
 void add_run_routes(httplib::Server& server, StudioParts& parts) {
   using httplib::Request;
   using httplib::Response;
-  server.Get("/api/runs", [&parts](const Request&, Response& response) { reply_json(response, parts.index.summaries()); });
+  server.Get("/api/runs",
+             [&parts](const Request&, Response& response) { reply_json(response, parts.index.summaries()); });
   server.Get("/api/run", [&parts](const Request& request, Response& response) {
     const ordered_json details = parts.index.details(request.get_param_value("run"));
     if (details.is_null()) return reply_error(response, 404, "there is no such run");
     reply_json(response, details);
   });
-  server.Post("/api/curves", [&parts](const Request& request, Response& response, const httplib::ContentReader& reader) {
+  server.Post("/api/curves", [&parts](const Request& request, Response& response,
+                                      const httplib::ContentReader& reader) {
     std::string body;
     if (!read_body(request, response, reader, kLargestRequest, body)) return;
     const auto asked = ordered_json::parse(body, nullptr, false);
@@ -203,8 +213,9 @@ void add_run_routes(httplib::Server& server, StudioParts& parts) {
     int64_t steps = 0;
     parts.index.read(request.get_param_value("run"),
                      [&](const RunMetrics& metrics) { steps = metrics.progress().steps_total; });
-    reply_json(response, parts.options.learning_rates ? parts.options.learning_rates(run_config(*folder), steps)
-                                                      : ordered_json::object());
+    reply_json(response, parts.options.learning_rates
+                             ? parts.options.learning_rates(run_config(*folder), steps)
+                             : ordered_json::object());
   });
   server.Get("/api/opus", [&parts](const Request& request, Response& response) {
     send_through_opus(parts, request, response);

@@ -48,7 +48,8 @@ std::string kind_of(const fs::path& path) {
 bool is_run_folder(const fs::path& folder) {
   std::error_code error;
   return fs::is_regular_file(folder / "metrics.jsonl", error) ||
-         (fs::is_regular_file(folder / "config.json", error) && fs::is_directory(folder / "checkpoints", error));
+         (fs::is_regular_file(folder / "config.json", error) &&
+          fs::is_directory(folder / "checkpoints", error));
 }
 
 ordered_json run_config(const fs::path& run) {
@@ -74,8 +75,8 @@ ordered_json run_checkpoints(const fs::path& run) {
 std::string newest_sample(const fs::path& run, const std::string& written_path) {
   // .../samples/step_00000100/name.flac: the last three parts hold on every machine.
   const fs::path written(written_path);
-  const fs::path here = run / written.parent_path().parent_path().filename() / written.parent_path().filename() /
-                        written.filename();
+  const fs::path here = run / written.parent_path().parent_path().filename() /
+                        written.parent_path().filename() / written.filename();
   std::error_code error;
   return !written_path.empty() && fs::is_regular_file(here, error) ? here.string() : "";
 }
@@ -95,7 +96,8 @@ ordered_json run_samples(const fs::path& root, const fs::path& run) {
       if (step < 0 || folder.is_symlink(error) || !folder.is_directory(error)) continue;
       for (const auto& entry : fs::directory_iterator(folder.path(), error)) {
         const std::string kind = kind_of(entry.path());
-        if (kind.empty() || entry.path().filename().string().starts_with('.') || entry.is_symlink(error)) continue;
+        if (kind.empty() || entry.path().filename().string().starts_with('.') || entry.is_symlink(error))
+          continue;
         if (++files > kMostFiles) break;
         std::string item = entry.path().stem().string(), label = "made";
         for (const std::string& known : labels)
@@ -131,7 +133,8 @@ ordered_json run_tables(const fs::path& run) {
   std::error_code error;
   std::vector<fs::path> found;
   for (const auto& entry : fs::recursive_directory_iterator(run, error)) {
-    if (found.size() < 20 && entry.path().extension() == ".tsv" && !entry.is_symlink(error)) found.push_back(entry);
+    if (found.size() < 20 && entry.path().extension() == ".tsv" && !entry.is_symlink(error))
+      found.push_back(entry);
   }
   std::sort(found.begin(), found.end());
   for (const fs::path& path : found) {
@@ -151,13 +154,22 @@ ordered_json run_tables(const fs::path& run) {
 }
 
 std::string content_type_of(const fs::path& path) {
-  static const std::map<std::string, std::string> types = {
-      {".flac", "audio/flac"},  {".wav", "audio/wav"},   {".ogg", "audio/ogg"},    {".opus", "audio/ogg"},
-      {".mp3", "audio/mpeg"},   {".png", "image/png"},   {".jpg", "image/jpeg"},   {".jpeg", "image/jpeg"},
-      {".webp", "image/webp"},  {".txt", "text/plain; charset=utf-8"},
-      {".json", "application/json"}, {".jsonl", "text/plain; charset=utf-8"},
-      {".toml", "text/plain; charset=utf-8"}, {".tsv", "text/plain; charset=utf-8"},
-      {".tokens", "application/octet-stream"}, {".npy", "application/octet-stream"}};
+  static const std::map<std::string, std::string> types = {{".flac", "audio/flac"},
+                                                           {".wav", "audio/wav"},
+                                                           {".ogg", "audio/ogg"},
+                                                           {".opus", "audio/ogg"},
+                                                           {".mp3", "audio/mpeg"},
+                                                           {".png", "image/png"},
+                                                           {".jpg", "image/jpeg"},
+                                                           {".jpeg", "image/jpeg"},
+                                                           {".webp", "image/webp"},
+                                                           {".txt", "text/plain; charset=utf-8"},
+                                                           {".json", "application/json"},
+                                                           {".jsonl", "text/plain; charset=utf-8"},
+                                                           {".toml", "text/plain; charset=utf-8"},
+                                                           {".tsv", "text/plain; charset=utf-8"},
+                                                           {".tokens", "application/octet-stream"},
+                                                           {".npy", "application/octet-stream"}};
   const auto found = types.find(path.extension().string());
   return found == types.end() ? "" : found->second;
 }

@@ -39,7 +39,8 @@ std::string main_loss(const RunProgress& progress) {
 
 ordered_json texts(const std::deque<LoggedText>& kept) {
   auto list = ordered_json::array();
-  for (const LoggedText& one : kept) list.push_back({{"step", one.step}, {"time", one.time}, {"text", one.text}});
+  for (const LoggedText& one : kept)
+    list.push_back({{"step", one.step}, {"time", one.time}, {"text", one.text}});
   return list;
 }
 
@@ -115,7 +116,8 @@ void RunIndex::find_runs() {
   bool changed = runs_.size() != before;
   for (const auto& [id, folder] : by_id) {
     if (runs_.count(id) > 0) continue;
-    runs_.emplace(id, std::make_unique<Run>(Run{folder, RunMetrics((folder / "metrics.jsonl").string()), 0, ""}));
+    runs_.emplace(id,
+                  std::make_unique<Run>(Run{folder, RunMetrics((folder / "metrics.jsonl").string()), 0, ""}));
     changed = true;
   }
   if (!changed) return;
@@ -202,14 +204,16 @@ ordered_json RunIndex::summary_of(const std::string& id, const Run& run) const {
   // Code use is measured in validation; "online" is what the training sees.
   for (const auto& [label, table] : run.metrics.validations()) {
     const auto use = table.columns.find("code_use");
-    if (use != table.columns.end() && !use->second.empty() && (label == "online" || !out.contains("code_use")))
+    if (use != table.columns.end() && !use->second.empty() &&
+        (label == "online" || !out.contains("code_use")))
       out["code_use"] = or_null(use->second.back());
   }
   out["spark"] = ordered_json::array();
   if (const auto [table, column] = run.metrics.find("loss/" + loss); column) {
     CurveRequest request;
     request.points = kSparkPoints;
-    for (const float value : make_curve(*table, *column, request).mean) out["spark"].push_back(or_null(value));
+    for (const float value : make_curve(*table, *column, request).mean)
+      out["spark"].push_back(or_null(value));
   }
   const std::string sample = newest_sample(run.folder, p.newest_sample);
   out["newest_sample"] = sample.empty() ? "" : fs::path(sample).lexically_relative(root_).generic_string();

@@ -1,5 +1,5 @@
-// All runs below a folder, found and followed by looking at files alone: also those that another machine writes to a
-// shared folder. One thread looks; any number ask.
+// All runs below a folder, found and followed by looking at files alone: also those that another machine
+// writes to a shared folder. One thread looks; any number ask.
 #pragma once
 
 #include <atomic>
@@ -31,19 +31,20 @@ class RunIndex {
 
   std::vector<std::string> ids() const;  // paths below the root; "." is the root itself
   bool has(const std::string& id) const;
-  nlohmann::ordered_json summary(const std::string& id) const;   // null for an unknown id
-  nlohmann::ordered_json summaries() const;                      // of all
-  nlohmann::ordered_json details(const std::string& id) const;   // settings, names of curves, texts, checkpoints
+  nlohmann::ordered_json summary(const std::string& id) const;  // null for an unknown id
+  nlohmann::ordered_json summaries() const;                     // of all
+  nlohmann::ordered_json details(
+      const std::string& id) const;  // settings, names of curves, texts, checkpoints
   // The newest run of a task; empty where there is none.
   std::string newest_of_task(const std::string& task) const;
   // Calls with the run's metrics while nobody changes them; false for an unknown id.
   bool read(const std::string& id, const std::function<void(const RunMetrics&)>& use) const;
 
-  // For pages that are told: waits until something is newer than `seen` or so many milliseconds have gone. Returns
-  // the version now; changed() says what has changed since another.
+  // For pages that are told: waits until something is newer than `seen` or so many milliseconds have gone.
+  // Returns the version now; changed() says what has changed since another.
   uint64_t wait(uint64_t seen, int64_t milliseconds) const;
   nlohmann::ordered_json changed(uint64_t since) const;  // {"runs": [summaries], "ids": [all]}
-  void wake();                                            // wait() returns at once from now on
+  void wake();                                           // wait() returns at once from now on
 
  private:
   struct Run {

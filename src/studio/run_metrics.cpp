@@ -50,7 +50,8 @@ void add_group(MetricTable& table, const ordered_json& row, const char* key, con
   if (group == row.end() || !group->is_object()) return;
   for (const auto& [name, value] : group->items()) {
     const double finite_or_not = number(value);
-    // NaN stands for "no value in this row"; a value that was none is kept as an infinity, which no curve shows either.
+    // NaN stands for "no value in this row"; a value that was none is kept as an infinity, which no curve
+    // shows either.
     table.set(prefix + name, static_cast<float>(std::isnan(finite_or_not) ? kNotFinite : finite_or_not));
   }
 }
@@ -189,7 +190,8 @@ void RunMetrics::take_start(const ordered_json& row, double time) {
   p.finished_reason.clear();
   ++p.starts;
   if (p.started_time == 0) p.started_time = time;
-  if (const auto found = row.find("parameters"); found != row.end() && found->is_object()) p.parameters = *found;
+  if (const auto found = row.find("parameters"); found != row.end() && found->is_object())
+    p.parameters = *found;
   p.data.clear();
   if (const auto found = row.find("data"); found != row.end() && found->is_array())
     for (const auto& line : *found)
@@ -233,8 +235,9 @@ void RunMetrics::take_step(const ordered_json& row, double time) {
   p.items_per_second = speed / static_cast<double>(recent_.size());
   // By the clock, so that validation and samples count; the first steps by what they say of themselves.
   const Recent &first = recent_.front(), &last = recent_.back();
-  p.seconds_per_step = last.step > first.step ? (last.time - first.time) / static_cast<double>(last.step - first.step)
-                                              : seconds;
+  p.seconds_per_step = last.step > first.step
+                           ? (last.time - first.time) / static_cast<double>(last.step - first.step)
+                           : seconds;
 }
 
 std::vector<std::string> RunMetrics::series_names() const {

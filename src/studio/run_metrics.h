@@ -1,4 +1,5 @@
-// metrics.jsonl of one run, followed while it grows: the rows as columns, and what a person wants to know first.
+// metrics.jsonl of one run, followed while it grows: the rows as columns, and what a person wants to know
+// first.
 #pragma once
 
 #include <array>
@@ -37,8 +38,8 @@ struct RunProgress {
   int64_t threads = 0, step = 0, steps_total = 0, skipped_total = 0, rollbacks = 0, starts = 0, saved = 0;
   double started_time = 0, newest_time = 0, trained_seconds = 0;
   double seconds_per_step = 0, data_wait_share = 0, items_per_second = 0;  // over the last steps
-  std::string newest_sample;                                              // as the row names it
-  std::vector<std::pair<std::string, double>> losses;                     // of the newest step, in their order
+  std::string newest_sample;                                               // as the row names it
+  std::vector<std::pair<std::string, double>> losses;  // of the newest step, in their order
   std::map<std::string, double> chance_levels;
 };
 

@@ -12,7 +12,8 @@ bool is_inside(const fs::path& root, const fs::path& real_path) {
 }
 
 std::optional<fs::path> path_inside(const fs::path& root, const std::string& relative) {
-  if (relative.empty() || relative.size() > 4096 || relative.find('\0') != std::string::npos) return std::nullopt;
+  if (relative.empty() || relative.size() > 4096 || relative.find('\0') != std::string::npos)
+    return std::nullopt;
   const fs::path asked(relative);
   if (asked.is_absolute()) return std::nullopt;
   if (relative != ".")

@@ -70,7 +70,8 @@ class BoundedQueue final : public httplib::TaskQueue {
 fs::path real_folder(const std::string& folder) {
   std::error_code error;
   const fs::path real = fs::canonical(folder, error);
-  require(!error && fs::is_directory(real), "[studio] expected a folder of runs, got {}; try melete studio runs", folder);
+  require(!error && fs::is_directory(real),
+          "[studio] expected a folder of runs, got {}; try melete studio runs", folder);
   return real;
 }
 
@@ -90,15 +91,16 @@ StudioParts::StudioParts(StudioOptions given)
 
 void reply_json(httplib::Response& response, const ordered_json& value, int status) {
   response.status = status;
-  response.set_content(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace), "application/json");
+  response.set_content(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace),
+                       "application/json");
 }
 
 void reply_error(httplib::Response& response, int status, const std::string& message) {
   reply_json(response, {{"error", {{"message", message}, {"code", status}}}}, status);
 }
 
-bool read_body(const httplib::Request& request, httplib::Response& response, const httplib::ContentReader& reader,
-               size_t most_bytes, std::string& body) {
+bool read_body(const httplib::Request& request, httplib::Response& response,
+               const httplib::ContentReader& reader, size_t most_bytes, std::string& body) {
   if (request.is_multipart_form_data()) {
     reply_error(response, 415, "send the bytes themselves, not a form");
     return false;
@@ -136,47 +138,51 @@ Studio::Studio(StudioOptions options) {
   server.set_payload_max_length(kLargestUpload);
   server.set_tcp_nodelay(true);
   int listening = -1;
-  server.set_socket_options([&listening](int socket) {  // SO_REUSEPORT, its default, would let two studios share a port
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    listening = socket;
-  });
-  server.set_default_headers(
-      {{"X-Content-Type-Options", "nosniff"},
-       {"Referrer-Policy", "no-referrer"},
-       {"Cache-Control", "no-cache"},
-       {"Cross-Origin-Resource-Policy", "same-origin"},
-       {"Content-Security-Policy",
-        "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data: "
-        "blob:; media-src 'self' data: blob:; connect-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'"}});
+  server.set_socket_options(
+      [&listening](int socket) {  // SO_REUSEPORT, its default, would let two studios share a port
+        const int yes = 1;
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        listening = socket;
+      });
+  server.set_default_headers({{"X-Content-Type-Options", "nosniff"},
+                              {"Referrer-Policy", "no-referrer"},
+                              {"Cache-Control", "no-cache"},
+                              {"Cross-Origin-Resource-Policy", "same-origin"},
+                              {"Content-Security-Policy",
+                               "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' "
+                               "'unsafe-inline'; img-src 'self' data: "
+                               "blob:; media-src 'self' data: blob:; connect-src 'self' data: blob:; "
+                               "frame-ancestors 'none'; base-uri 'none'"}});
 
   server.set_pre_routing_handler([&studio](const httplib::Request& request, httplib::Response& response) {
     // Neither ranges nor compression: answers are small and near, and both have been the way into servers.
     auto& asked = const_cast<httplib::Request&>(request);
     asked.ranges.clear();
     asked.headers.erase("Accept-Encoding");
-    const AccessDecision decision =
-        decide_access(studio.access, [&](const char* name) { return request.get_header_value(name); },
-                      [&](const char* name) { return request.get_param_value(name); });
+    const AccessDecision decision = decide_access(
+        studio.access, [&](const char* name) { return request.get_header_value(name); },
+        [&](const char* name) { return request.get_param_value(name); });
     if (decision.status != 200) {
       reply_error(response, decision.status, decision.reason);
       return httplib::Server::HandlerResponse::Handled;
     }
     if (decision.set_cookie)
-      response.set_header("Set-Cookie", "melete_studio=" + studio.access.token + "; Path=/; HttpOnly; SameSite=Strict");
+      response.set_header("Set-Cookie",
+                          "melete_studio=" + studio.access.token + "; Path=/; HttpOnly; SameSite=Strict");
     return httplib::Server::HandlerResponse::Unhandled;
   });
-  server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr thrown) {
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const Error& error) {
-      reply_error(response, 400, error.what());
-    } catch (const std::exception& error) {
-      reply_error(response, 500, error.what());
-    } catch (...) {
-      reply_error(response, 500, "unknown error");
-    }
-  });
+  server.set_exception_handler(
+      [](const httplib::Request&, httplib::Response& response, std::exception_ptr thrown) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const Error& error) {
+          reply_error(response, 400, error.what());
+        } catch (const std::exception& error) {
+          reply_error(response, 500, error.what());
+        } catch (...) {
+          reply_error(response, 500, "unknown error");
+        }
+      });
   server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
     if (response.body.empty()) reply_error(response, response.status, "this cannot be answered");
   });
@@ -199,8 +205,10 @@ Studio::Studio(StudioOptions options) {
   parts_->port = wanted == 0 ? server.bind_to_any_port(studio.options.address)
                  : server.bind_to_port(studio.options.address, wanted) ? wanted
                                                                        : -1;
-  require(parts_->port > 0, "[studio] {} port {} cannot be used: another program has it, or the address is not of this "
-          "machine; try --port {}", studio.options.address, wanted, wanted + 1);
+  require(parts_->port > 0,
+          "[studio] {} port {} cannot be used: another program has it, or the address is not of this "
+          "machine; try --port {}",
+          studio.options.address, wanted, wanted + 1);
   ::listen(listening, kMostWaiting);  // it asks for room for 5, and a page alone opens 6 connections
   server.set_socket_options([](int) {});
   studio.access = {studio.options.address, parts_->port, studio.options.token};
@@ -216,8 +224,10 @@ int Studio::port() const {
 
 std::string Studio::url() const {
   const StudioOptions& options = parts_->studio.options;
-  const std::string host = options.address.find(':') == std::string::npos ? options.address : "[" + options.address + "]";
-  return fmt::format("http://{}:{}/{}", host, parts_->port, options.token.empty() ? "" : "?token=" + options.token);
+  const std::string host =
+      options.address.find(':') == std::string::npos ? options.address : "[" + options.address + "]";
+  return fmt::format("http://{}:{}/{}", host, parts_->port,
+                     options.token.empty() ? "" : "?token=" + options.token);
 }
 
 void Studio::serve() {

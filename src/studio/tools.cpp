@@ -23,7 +23,8 @@ bool begins_with_word(const std::string& help, std::initializer_list<const char*
   return std::any_of(words.begin(), words.end(), [&](const char* word) { return help.starts_with(word); });
 }
 
-// The help of a setting begins with what it is: "run of vocos, ...", "recording whose voice ...", "file with ...".
+// The help of a setting begins with what it is: "run of vocos, ...", "recording whose voice ...", "file with
+// ...".
 std::string form_kind(const Option& option) {
   if (option.is_bool()) return "flag";
   if (!option.choices().empty()) return "choice";
@@ -84,8 +85,9 @@ ordered_json form_of(const Schema& schema) {
   for (const Option& option : schema.options()) {
     const std::string kind = form_kind(option);
     if (kind == "output") continue;
-    ordered_json one{{"name", option.name()}, {"kind", kind},           {"type", option.type_name()},
-                     {"help", option.help()}, {"default", option.json()}, {"limits", option.limits_text()}};
+    ordered_json one{{"name", option.name()},      {"kind", kind},
+                     {"type", option.type_name()}, {"help", option.help()},
+                     {"default", option.json()},   {"limits", option.limits_text()}};
     if (!option.unit_name().empty()) one["unit"] = option.unit_name();
     if (!option.choices().empty()) one["choices"] = option.choices();
     if (kind == "run")
@@ -108,8 +110,9 @@ JobRequest job_request(const StudioTool& tool, const ordered_json& settings, con
             "[{}] expected one of {}, got {}", tool.name, fmt::join(tool.extensions, ", "), extension);
   }
   for (const auto& [name, value] : settings.items()) {
-    const auto option = std::find_if(tool.options.begin(), tool.options.end(),
-                                     [&, &key = name](const ordered_json& one) { return one["name"] == key; });
+    const auto option =
+        std::find_if(tool.options.begin(), tool.options.end(),
+                     [&, &key = name](const ordered_json& one) { return one["name"] == key; });
     if (option == tool.options.end()) {
       std::vector<std::string> names;
       for (const auto& one : tool.options) names.push_back(one["name"]);

@@ -17,8 +17,8 @@ namespace folders_test {
 namespace fs = std::filesystem;
 
 const fs::path kSources = fs::path(MELETE_SOURCE_DIR) / "src";
-const std::vector<std::string> kOrder = {"core",       "config",  "dist",    "io",    "data",     "kernels",
-                                         "nn",         "losses",  "run",     "train", "generate", "roles",
+const std::vector<std::string> kOrder = {"core",       "config",  "dist",    "io",     "data",     "kernels",
+                                         "nn",         "losses",  "run",     "train",  "generate", "roles",
                                          "pretrained", "measure", "systems", "studio", "cli"};
 const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts", "vocos",
                                          "voicebox",    "musiclm", "muse"};

@@ -205,7 +205,7 @@ save_every = 40
   await page.getByRole("button", { name: "make it" }).click();
   await page.locator(".job .pill.done, .job .error").first().waitFor({ timeout: 120000 });
   const made = await until("what was made", async () => ((await page.locator(".job .strip").count()) >= 7 ? page.locator(".job .strip .pick span").allTextContents() : null), 30);
-  check(made.some((name) => name.startsWith("quantizers_03")) && made.some((name) => name.startsWith("opus_24")), `made in the playground: ${made.join(", ")}`);
+  check(made.some((name) => name.startsWith("quantizers 03")) && made.some((name) => name.startsWith("opus 24")), `made in the playground: ${made.join(", ")}`);
   check((await page.locator(".job code").first().textContent()).startsWith("melete codec compare"), "with the command beside it");
   await shot(page, "play-wide-dark");
 

@@ -41,14 +41,15 @@ TEST(SafePath, StaysInside) {
   EXPECT_TRUE(path_inside(root, "a/x.txt"));
   EXPECT_TRUE(path_inside(root, "."));
   EXPECT_TRUE(path_inside(root, "inner.txt"));  // a link that stays inside
-  for (const char* bad : {"", "/etc/passwd", "..", "../secret.txt", "a/../../secret.txt", "a/..", "./a", "link.txt", "up/secret.txt",
-                          ".hidden", "none.txt", "a//x.txt/", "~/x"})
+  for (const char* bad : {"", "/etc/passwd", "..", "../secret.txt", "a/../../secret.txt", "a/..", "./a",
+                          "link.txt", "up/secret.txt", ".hidden", "none.txt", "a//x.txt/", "~/x"})
     EXPECT_FALSE(path_inside(root, bad)) << bad;
   EXPECT_FALSE(path_inside(root, std::string("a\0/x.txt", 8)));
   EXPECT_FALSE(is_inside("/runs", "/runs-other/x"));
 }
 
-AccessDecision asked(const AccessRules& rules, const std::map<std::string, std::string>& headers, const std::string& token = "") {
+AccessDecision asked(const AccessRules& rules, const std::map<std::string, std::string>& headers,
+                     const std::string& token = "") {
   return decide_access(
       rules,
       [&](const char* name) {
@@ -101,10 +102,12 @@ TEST(BlindTest, IsKeptAndReadAgainAndWrongOnesAreRefused) {
   const auto trial = [](const char* x, const char* answer) {
     return ordered_json{{"item", "i"}, {"a", "codec"}, {"b", "original"}, {"x", x}, {"answer", answer}};
   };
-  const ordered_json test = tests.add({{"kind", "abx"}, {"trials", {trial("a", "a"), trial("b", "a"), trial("b", "b")}}, {"more", 1}});
+  const ordered_json test = tests.add(
+      {{"kind", "abx"}, {"trials", {trial("a", "a"), trial("b", "a"), trial("b", "b")}}, {"more", 1}});
   EXPECT_EQ(test["result"]["abx"][0]["hits"], 2);
   EXPECT_FALSE(test.contains("more"));
-  tests.add({{"kind", "scale"}, {"trials", {{{"item", "i"}, {"ratings", {{"codec", 40}, {"original", 95}}}}}}});
+  tests.add(
+      {{"kind", "scale"}, {"trials", {{{"item", "i"}, {"ratings", {{"codec", 40}, {"original", 95}}}}}}});
   append(kept / "broken.json", "{");
   const ordered_json all = tests.all();
   EXPECT_EQ(all["tests"].size(), 2u);
@@ -148,8 +151,9 @@ TEST(Tools, FormsComeFromTheTable) {
   std::map<std::string, std::string> kinds;
   for (const auto& one : form) kinds[one["name"]] = one["kind"];
   const std::map<std::string, std::string> expected = {
-      {"from", "run"},   {"text", "text"},     {"voice", "recording"}, {"notes", "file"}, {"method", "choice"},
-      {"steps", "number"}, {"guidance", "number"}, {"grid", "flag"},       {"compare", "list"}};
+      {"from", "run"},        {"text", "text"},     {"voice", "recording"},
+      {"notes", "file"},      {"method", "choice"}, {"steps", "number"},
+      {"guidance", "number"}, {"grid", "flag"},     {"compare", "list"}};
   EXPECT_EQ(kinds, expected);  // what is written is not offered
   EXPECT_EQ(form[0]["task"], "voicebox");
 }
@@ -161,19 +165,27 @@ TEST(Tools, WordsNameNothingOutsideTheFolder) {
   const auto words = [&](const ordered_json& settings) {
     return job_request(example_tool(), settings, "", root, "runs").words;
   };
-  EXPECT_EQ(words({{"from", "tts"}, {"text", "--no and/or 'yes'"}, {"steps", 8}, {"grid", true}, {"voice", ""}}),
-            (std::vector<std::string>{"generate", "voicebox", "--from=runs/tts", "--text=--no and/or 'yes'", "--steps=8",
-                                      "--grid=true"}));
-  for (const ordered_json& bad : std::vector<ordered_json>{
-           {{"from", "/etc"}}, {{"from", "../x"}}, {{"voice", "/etc/hostname"}}, {{"text", "/etc/hostname"}},
-           {{"strip", "/tmp/x.png"}}, {{"unknown", 1}}, {{"compare", {"/etc/hostname"}}}, {{"compare", "a,/etc/hostname"}},
-           {{"text", ordered_json::object()}}, ordered_json::array()})
+  EXPECT_EQ(
+      words({{"from", "tts"}, {"text", "--no and/or 'yes'"}, {"steps", 8}, {"grid", true}, {"voice", ""}}),
+      (std::vector<std::string>{"generate", "voicebox", "--from=runs/tts", "--text=--no and/or 'yes'",
+                                "--steps=8", "--grid=true"}));
+  for (const ordered_json& bad : std::vector<ordered_json>{{{"from", "/etc"}},
+                                                           {{"from", "../x"}},
+                                                           {{"voice", "/etc/hostname"}},
+                                                           {{"text", "/etc/hostname"}},
+                                                           {{"strip", "/tmp/x.png"}},
+                                                           {{"unknown", 1}},
+                                                           {{"compare", {"/etc/hostname"}}},
+                                                           {{"compare", "a,/etc/hostname"}},
+                                                           {{"text", ordered_json::object()}},
+                                                           ordered_json::array()})
     EXPECT_THROW(words(bad), Error) << bad.dump();
   EXPECT_THROW(job_request(example_tool(), ordered_json::object(), ".exe", root, "runs"), Error);
 }
 
 TEST(Jobs, ShellLineCanBePasted) {
-  EXPECT_EQ(shell_line({"melete", "generate", "--text=it's a \"test\" $HOME"}), "melete generate '--text=it'\\''s a \"test\" $HOME'");
+  EXPECT_EQ(shell_line({"melete", "generate", "--text=it's a \"test\" $HOME"}),
+            "melete generate '--text=it'\\''s a \"test\" $HOME'");
 }
 
 // The shell stands for the program: its words are -c SCRIPT -o FILE.
@@ -188,7 +200,8 @@ TEST(Jobs, RunFailAndAreKept) {
   const fs::path made = fs::path(folder.path()) / "made";
   {
     JobQueue queue("/bin/sh", made, {});
-    const ordered_json good = run_job(queue, "echo 'coarse  : 40% (4/10 steps, 1 s)' >&2; echo well; echo words > \"$1\"");
+    const ordered_json good =
+        run_job(queue, "echo 'coarse  : 40% (4/10 steps, 1 s)' >&2; echo well; echo words > \"$1\"");
     EXPECT_EQ(good["state"], "done");
     EXPECT_EQ(good["share"], 0.4);
     EXPECT_EQ(good["part"], "coarse");
@@ -209,7 +222,8 @@ TEST(Jobs, AreCancelledWithAllThatTheyStarted) {
   JobQueue queue("/bin/sh", fs::path(folder.path()) / "made", {.waiting = 2});
   const auto add = [&](const char* script) { return queue.add({"shell", {}, {"-c", script}, ".txt"}); };
   const std::string running = add("sleep 100 & sleep 100"), waiting = add("true");
-  for (int i = 0; i < 100 && queue.job(running)["state"] != "running"; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int i = 0; i < 100 && queue.job(running)["state"] != "running"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   add("true");
   EXPECT_THROW(add("true"), Error);  // too many wait
   EXPECT_TRUE(queue.cancel(waiting));
@@ -233,7 +247,9 @@ TEST(Jobs, EndWhenTheyTakeTooLongOrTooMuch) {
 TEST(Report, IsThePageWithItsRunsInside) {
   TemporaryFolder folder;
   make_run(fs::path(folder.path()) / "a", 5);
-  append(fs::path(folder.path()) / "a" / "metrics.jsonl", R"({"kind":"note","step":5,"time":2000,"text":"</script><b>"})" "\n");
+  append(fs::path(folder.path()) / "a" / "metrics.jsonl",
+         R"({"kind":"note","step":5,"time":2000,"text":"</script><b>"})"
+         "\n");
   const Report report = make_report({.runs = {(fs::path(folder.path()) / "a").string()}});
   EXPECT_EQ(report.files, 3);
   EXPECT_EQ(report.left_out, 0);
@@ -250,12 +266,15 @@ TEST(Report, IsThePageWithItsRunsInside) {
 TEST(ModelCard, SaysWhatTheFilesSay) {
   TemporaryFolder folder;
   const fs::path run = make_run(fs::path(folder.path()) / "codec", 5);
-  append(run / "metrics.jsonl", R"({"kind":"validation","step":5,"time":1006,"label":"ema","losses":{"mel_distance":1.25}})" "\n");
+  append(run / "metrics.jsonl",
+         R"({"kind":"validation","step":5,"time":1006,"label":"ema","losses":{"mel_distance":1.25}})"
+         "\n");
   fs::create_directories(run / "eval");
   append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
   const std::string card = model_card(run.string());
-  for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25", "| 8 quantizers | 4.5 |",
-                           "| model.channels | `16` |", "2 recordings", "codec 1.00 k"})
+  for (const char* part :
+       {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
+        "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings", "codec 1.00 k"})
     EXPECT_THAT(card, HasSubstr(part));
   EXPECT_THROW(model_card(folder.path()), Error);
 }

@@ -5,9 +5,9 @@
 #include "base/temporary_folder.h"
 #include "studio/curves.h"
 #include "studio/run_files.h"
+#include "studio/run_folder.h"
 #include "studio/run_index.h"
 #include "studio/run_metrics.h"
-#include "studio/run_folder.h"
 
 namespace melete {
 namespace run_metrics_test {
@@ -70,7 +70,8 @@ TEST(RunMetrics, PausesAreNotTraining) {
 
 TEST(RunMetrics, NumbersThatAreNoneAreCountedAndNotDrawn) {
   Followed run;
-  append(run.path, start_row(10) + step_row(1, 1001, "\"nan\"") + step_row(2, 1002, "\"-inf\"") + step_row(3, 1003, "2"));
+  append(run.path, start_row(10) + step_row(1, 1001, "\"nan\"") + step_row(2, 1002, "\"-inf\"") +
+                       step_row(3, 1003, "2"));
   append(run.path, "this is no row\n{\"kind\":7}\n\n[1]\n");
   run.poll();
   EXPECT_EQ(run.metrics.unreadable_rows(), 3);
@@ -84,7 +85,8 @@ TEST(RunMetrics, NumbersThatAreNoneAreCountedAndNotDrawn) {
 TEST(RunMetrics, GradientNormsHaveZScoresAgainstThoseBefore) {
   Followed run;
   append(run.path, start_row(100));
-  for (int step = 1; step <= 40; ++step) append(run.path, step_row(step, 1000 + step, "1", step % 2 ? "0.9" : "1.1"));
+  for (int step = 1; step <= 40; ++step)
+    append(run.path, step_row(step, 1000 + step, "1", step % 2 ? "0.9" : "1.1"));
   append(run.path, step_row(41, 1041, "1", "2.0"));
   run.poll();
   const auto& scores = run.metrics.steps().columns.at("gradient_z/generator");
@@ -120,7 +122,8 @@ TEST(Curves, ASpikeOfOneStepInAHundredThousandIsSeen) {
 
 TEST(Curves, StepsThatWereMadeAgainStandOnce) {
   MetricTable table;
-  for (const auto& [step, value] : std::vector<std::pair<int64_t, float>>{{1, 1.f}, {2, 2.f}, {3, 9.f}, {2, 5.f}, {3, 6.f}}) {
+  for (const auto& [step, value] :
+       std::vector<std::pair<int64_t, float>>{{1, 1.f}, {2, 2.f}, {3, 9.f}, {2, 5.f}, {3, 6.f}}) {
     table.add_row(step, 0);
     table.set("a", value);
   }

@@ -42,13 +42,19 @@ class StudioServer : public ::testing::Test {
     options.folder = root_.string();
     options.token = token;
     options.program = "/bin/sh";
-    options.tools = {{"shell", "a shell that stands for the program", {"-c", "echo 'words: 50% (1/2)'; cp /dev/null \"$1\""}, {".txt"}, ordered_json::array()}};
+    options.tools = {{"shell",
+                      "a shell that stands for the program",
+                      {"-c", "echo 'words: 50% (1/2)'; cp /dev/null \"$1\""},
+                      {".txt"},
+                      ordered_json::array()}};
     studio_ = std::make_unique<Studio>(options);
     thread_ = std::thread([this] { studio_->serve(); });
     client_ = std::make_unique<httplib::Client>("127.0.0.1", studio_->port());
     client_->set_read_timeout(10);
     for (int i = 0; i < 200; ++i) {  // until the runs have been read
-      const auto runs = client_->Get("/api/runs", token.empty() ? httplib::Headers{} : httplib::Headers{{"Authorization", "Bearer " + token}});
+      const auto runs =
+          client_->Get("/api/runs", token.empty() ? httplib::Headers{}
+                                                  : httplib::Headers{{"Authorization", "Bearer " + token}});
       if (runs && runs->status == 200 && ordered_json::parse(runs->body).size() == 2 &&
           ordered_json::parse(runs->body)[0]["state"] == "finished")
         return;
@@ -110,7 +116,9 @@ TEST_F(StudioServer, ServesThePageAndTheRuns) {
   EXPECT_EQ(get("/api/run?run=b%20c")["steps_total"], 3);
   get("/api/run?run=none", 404);
   get("/api/nothing", 404);
-  const auto curves = client_->Post("/api/curves", R"({"runs":["a","b c","no"],"series":["loss/loss","none"],"points":100})", "application/json");
+  const auto curves =
+      client_->Post("/api/curves", R"({"runs":["a","b c","no"],"series":["loss/loss","none"],"points":100})",
+                    "application/json");
   ASSERT_TRUE(curves);
   const auto all = ordered_json::parse(curves->body)["curves"];
   EXPECT_EQ(all.size(), 2u);
@@ -138,13 +146,32 @@ TEST_F(StudioServer, FilesInsideTheFolderOnly) {
   EXPECT_EQ(sound->status, 200);
   EXPECT_EQ(sound->get_header_value("Content-Type"), "audio/flac");
   EXPECT_EQ(sound->body.substr(0, 4), "fLaC");
-  for (const std::string& bad : std::vector<std::string>{
-           "/files/../secret.txt", "/files/..%2fsecret.txt", "/files/%2e%2e/secret.txt", "/files/%2e%2e%2fsecret.txt",
-           "/files/a/../../secret.txt", "/files/a%2f..%2f..%2fsecret.txt", "/files//etc/passwd", "/files/%2fetc%2fpasswd",
-           "/files/a/samples/link.txt", "/files/a/up/secret.txt", "/files/..%5csecret.txt", "/files/%252e%252e%252fsecret.txt",
-           "/files/a%00/../secret.txt", "/files/", "/files/a", "/files/a/.lock", "/../secret.txt", "/files/%", "/files/%zz",
-           "/files/%c0%ae%c0%ae/secret.txt", "/files/" + std::string(7000, 'a'), "/api/opus?path=../secret.txt",
-           "/api/opus?path=/etc/passwd", "/api/run?run=..", "/api/samples?run=../", "/api/rows?run=a/../..&from=0"}) {
+  for (const std::string& bad : std::vector<std::string>{"/files/../secret.txt",
+                                                         "/files/..%2fsecret.txt",
+                                                         "/files/%2e%2e/secret.txt",
+                                                         "/files/%2e%2e%2fsecret.txt",
+                                                         "/files/a/../../secret.txt",
+                                                         "/files/a%2f..%2f..%2fsecret.txt",
+                                                         "/files//etc/passwd",
+                                                         "/files/%2fetc%2fpasswd",
+                                                         "/files/a/samples/link.txt",
+                                                         "/files/a/up/secret.txt",
+                                                         "/files/..%5csecret.txt",
+                                                         "/files/%252e%252e%252fsecret.txt",
+                                                         "/files/a%00/../secret.txt",
+                                                         "/files/",
+                                                         "/files/a",
+                                                         "/files/a/.lock",
+                                                         "/../secret.txt",
+                                                         "/files/%",
+                                                         "/files/%zz",
+                                                         "/files/%c0%ae%c0%ae/secret.txt",
+                                                         "/files/" + std::string(7000, 'a'),
+                                                         "/api/opus?path=../secret.txt",
+                                                         "/api/opus?path=/etc/passwd",
+                                                         "/api/run?run=..",
+                                                         "/api/samples?run=../",
+                                                         "/api/rows?run=a/../..&from=0"}) {
     const std::string answer = raw_get(bad);
     EXPECT_EQ(answer.find("HTTP/1.1 200"), std::string::npos) << bad.substr(0, 60) << answer.substr(0, 200);
     EXPECT_EQ(answer.find("root:"), std::string::npos) << bad;
@@ -153,7 +180,9 @@ TEST_F(StudioServer, FilesInsideTheFolderOnly) {
 }
 
 TEST_F(StudioServer, PagesOfOtherSitesAreRefused) {
-  const auto with = [&](const httplib::Headers& headers) { return client_->Get("/api/runs", headers)->status; };
+  const auto with = [&](const httplib::Headers& headers) {
+    return client_->Get("/api/runs", headers)->status;
+  };
   EXPECT_EQ(with({{"Origin", "http://evil.example"}}), 403);
   EXPECT_EQ(with({{"Host", "evil.example"}}), 403);
   EXPECT_EQ(with({{"Origin", "http://127.0.0.1:" + std::to_string(studio_->port())}}), 200);
@@ -191,7 +220,8 @@ TEST_F(StudioServer, TellsWhatIsNew) {
   listener.join();
   EXPECT_THAT(told, HasSubstr("event: runs\ndata: {\"runs\":["));
   EXPECT_THAT(told, HasSubstr("\"step\":21"));
-  for (int i = 0; i < 100 && get("/api/status")["pages"] != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 0; i < 100 && get("/api/status")["pages"] != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(get("/api/status")["pages"], 0);  // a page that is gone takes nothing
 }
 
@@ -215,16 +245,21 @@ TEST_F(StudioServer, UploadsAreReadAndWrittenAnew) {
   EXPECT_THAT(path, ::testing::StartsWith("studio/uploads/my_voice-"));
   EXPECT_EQ(read_audio((root_ / path).string()).frames(), 4000);
   for (const char* name : {"x.wav", "x.flac", "x.png", "x.exe", "x", ""})
-    EXPECT_EQ(client_->Post(std::string("/api/uploads?name=") + name, "not what it says", "audio/wav")->status, 400) << name;
+    EXPECT_EQ(
+        client_->Post(std::string("/api/uploads?name=") + name, "not what it says", "audio/wav")->status, 400)
+        << name;
   EXPECT_EQ(client_->Post("/api/uploads?name=x.wav", bytes.substr(0, 30), "audio/wav")->status, 400);
   int64_t left = 0;
-  for (const auto& entry : fs::directory_iterator(root_ / "studio" / "uploads")) left += entry.is_regular_file();
+  for (const auto& entry : fs::directory_iterator(root_ / "studio" / "uploads"))
+    left += entry.is_regular_file();
   EXPECT_EQ(left, 1);  // nothing of what was refused
   EXPECT_EQ(client_->Post("/api/blind", std::string(2 << 20, ' '), "application/json")->status, 413);
 }
 
 TEST_F(StudioServer, BlindTestsAndJobs) {
-  const auto kept = client_->Post("/api/blind", R"({"kind":"abx","trials":[{"item":"i","a":"p","b":"q","x":"a","answer":"a"}]})", "application/json");
+  const auto kept = client_->Post(
+      "/api/blind", R"({"kind":"abx","trials":[{"item":"i","a":"p","b":"q","x":"a","answer":"a"}]})",
+      "application/json");
   EXPECT_EQ(kept->status, 201);
   EXPECT_EQ(get("/api/blind")["tests"].size(), 1u);
   EXPECT_EQ(client_->Post("/api/blind", "[", "application/json")->status, 400);
@@ -232,13 +267,18 @@ TEST_F(StudioServer, BlindTestsAndJobs) {
   const auto job = client_->Post("/api/jobs", R"({"tool":"shell"})", "application/json");
   ASSERT_EQ(job->status, 202) << job->body;
   const std::string id = ordered_json::parse(job->body)["id"];
-  for (int i = 0; i < 200 && get("/api/jobs/" + id)["state"] != "done"; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int i = 0; i < 200 && get("/api/jobs/" + id)["state"] != "done"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const ordered_json done = get("/api/jobs/" + id);
   EXPECT_EQ(done["results"][0], "studio/made/" + id + "/result.txt");
   EXPECT_EQ(client_->Get("/files/" + done["results"][0].get<std::string>())->status, 200);
   EXPECT_EQ(client_->Delete("/api/jobs/" + id)->status, 404);
   EXPECT_EQ(client_->Post("/api/jobs", R"({"tool":"none"})", "application/json")->status, 404);
-  EXPECT_EQ(client_->Post("/v1/audio/speech", R"({"model":"tts-1","input":"hello","voice":"alloy"})", "application/json")->status, 404);
+  EXPECT_EQ(client_
+                ->Post("/v1/audio/speech", R"({"model":"tts-1","input":"hello","voice":"alloy"})",
+                       "application/json")
+                ->status,
+            404);
   EXPECT_EQ(client_->Post("/v1/audio/speech", R"({"input":7})", "application/json")->status, 400);
   EXPECT_EQ(get("/v1/models")["data"].size(), 0u);
 }
@@ -258,14 +298,19 @@ int64_t open_files() {
 TEST_F(StudioServer, TenThousandMalformedRequests) {
   const std::vector<std::string> good = {
       "GET /api/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-      "GET /files/a/config.json HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-10,5-\r\nConnection: close\r\n\r\n",
-      "GET /api/run?run=a&x=%41%zz HTTP/1.1\r\nHost: localhost\r\nCookie: melete_studio=x; y\r\nConnection: close\r\n\r\n",
+      "GET /files/a/config.json HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-10,5-\r\nConnection: "
+      "close\r\n\r\n",
+      "GET /api/run?run=a&x=%41%zz HTTP/1.1\r\nHost: localhost\r\nCookie: melete_studio=x; y\r\nConnection: "
+      "close\r\n\r\n",
       "POST /api/curves HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 52\r\n\r\n"
       "{\"runs\":[\"a\"],\"series\":[\"loss/loss\"],\"points\":9e99}  ",
-      "POST /api/blind HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\nfffffffff\r\n",
-      "POST /api/uploads?name=x.wav HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n"
+      "POST /api/blind HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n5\r\n{\"a\":\r\nfffffffff\r\n",
+      "POST /api/uploads?name=x.wav HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Encoding: "
+      "gzip\r\nContent-Length: 20\r\n\r\n"
       "\x1f\x8b\x08 12345678901234567",
-      "POST /api/uploads?name=x.png HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: multipart/form-data; boundary=\r\n"
+      "POST /api/uploads?name=x.png HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+      "multipart/form-data; boundary=\r\n"
       "Content-Length: 4\r\n\r\n--\r\n",
       "DELETE /api/jobs/1-1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
@@ -279,21 +324,33 @@ TEST_F(StudioServer, TenThousandMalformedRequests) {
     for (size_t change = below(4); change-- > 0;) {
       const size_t at = below(bytes.size());
       switch (below(5)) {
-        case 0: bytes[at] = static_cast<char>(below(256)); break;
-        case 1: bytes.resize(at + 1); break;
-        case 2: bytes.insert(at, bytes.substr(at / 2, below(64))); break;
-        case 3: bytes.insert(at, std::string(below(300), "\r\n:%/\0\xff"[below(7)])); break;
-        default: bytes.erase(at, below(8)); break;
+        case 0:
+          bytes[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          bytes.resize(at + 1);
+          break;
+        case 2:
+          bytes.insert(at, bytes.substr(at / 2, below(64)));
+          break;
+        case 3:
+          bytes.insert(at, std::string(below(300), "\r\n:%/\0\xff"[below(7)]));
+          break;
+        default:
+          bytes.erase(at, below(8));
+          break;
       }
       if (bytes.empty()) bytes = "G";
     }
     // Most do not wait for an answer, as those who attack do not.
     raw(bytes, i % 8 == 0);
   }
-  for (int i = 0; i < 200 && !client_->Get("/api/status"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 0; i < 200 && !client_->Get("/api/status"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(get("/api/runs").size(), 2u);
   // Connections that are still being closed count for a moment.
-  for (int i = 0; i < 200 && open_files() > files_before + 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 0; i < 200 && open_files() > files_before + 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_LE(open_files(), files_before + 4);
   EXPECT_LT(memory_kilobytes() - memory_before, 64 * 1024);
 }

@@ -39,6 +39,9 @@ interface Built {
   key: string;
 }
 
+// A curve that goes below zero has no logarithm: such a plot stays as it is.
+const canBeLog = (lines: Line[]) => lines.every((line) => line.y.every((value) => value > 0));
+
 function build({ lines, levels, logX, logY, xLabel, xText }: PlotProps): Built {
   const tables: uPlot.AlignedData[] = [];
   const series: uPlot.Series[] = [
@@ -117,7 +120,8 @@ export function Plot(props: PlotProps) {
 
   useEffect(() => {
     if (!width) return;
-    const built = build(props);
+    const logY = Boolean(props.logY) && canBeLog(props.lines);
+    const built = build({ ...props, logY });
     const height = props.height ?? 230;
     if (plot.current && key.current === built.key) {
       if (plot.current.width !== width || plot.current.height !== height) plot.current.setSize({ width, height });
@@ -137,10 +141,8 @@ export function Plot(props: PlotProps) {
       scales: {
         x: { time: false, distr: props.logX ? 3 : 1, range: (_, min, max) => zoom.current ?? [min, Math.max(max, min + 1e-9)] },
         y: {
-          distr: props.logY ? 3 : 1,
-          range: props.logY
-            ? (_, min, max) => uPlot.rangeLog(min || 1e-6, Math.max(max || 1, (min || 1e-6) * 1.001), 10, false)
-            : undefined,
+          distr: logY ? 3 : 1,
+          range: logY ? (_, min, max) => [(min || 1e-6) / 1.15, Math.max(max || 1, min || 1e-6) * 1.15] : undefined,
         },
       },
       axes: [

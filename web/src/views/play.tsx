@@ -99,7 +99,9 @@ function Result({ path }: { path: string }) {
 
 function JobCard({ job, open }: { job: Job; open: boolean }) {
   const [shown, setShown] = useState(open);
-  const sounds = job.results.filter((path) => /\.(wav|flac|ogg|opus)$/.test(path));
+  const name = (path: string) => path.split("/").pop()!.replace(/\.\w+$/, "").replaceAll("_", " ");
+  const rank = (path: string) => ["original", "quantizers"].findIndex((word) => name(path).startsWith(word)) & 3;
+  const sounds = job.results.filter((path) => /\.(wav|flac|ogg|opus)$/.test(path)).sort((a, b) => rank(a) - rank(b) || a.localeCompare(b, "en", { numeric: true }));
   const others = job.results.filter((path) => !sounds.includes(path));
   const alive = job.state === "waiting" || job.state === "running";
   const took = job.ended && job.started ? seconds(job.ended - job.started) : "";
@@ -116,7 +118,7 @@ function JobCard({ job, open }: { job: Job; open: boolean }) {
       {job.state === "failed" && <p class="error" role="alert">{job.lines[job.lines.length - 1] ?? "failed"}</p>}
       {shown && job.state === "done" && (
         <>
-          {sounds.length > 0 && <Rack title={job.tool} sounds={sounds.map((path) => ({ key: path, name: path.split("/").pop()!, url: source.url(path), colour: "var(--accent)" }))} />}
+          {sounds.length > 0 && <Rack title={job.tool} sounds={sounds.map((path) => ({ key: path, name: name(path), url: source.url(path), colour: "var(--accent)" }))} />}
           {others.map((path) => <Result path={path} key={path} />)}
           {job.lines.length > 0 && <pre class="said">{job.lines.join("\n")}</pre>}
         </>
