@@ -29,11 +29,14 @@ class BoundedQueue final : public httplib::TaskQueue {
   BoundedQueue() {
     for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
   }
-  void enqueue(std::function<void()> task) override {
+  // bool in younger versions of the library: whether there was room
+  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
+  Enqueued enqueue(std::function<void()> task) override {
     std::unique_lock lock(mutex_);
     news_.wait(lock, [this] { return stop_ || waiting_.size() < kMostWaiting; });
     waiting_.push_back(std::move(task));
     news_.notify_all();
+    return Enqueued(true);
   }
   void shutdown() override {
     {

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -292,6 +294,42 @@ int64_t memory_kilobytes() {
 
 int64_t open_files() {
   return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+// Pages that stay open beside a run that goes on cost a part of a core at most, and no memory that grows.
+TEST_F(StudioServer, TenPagesForThreeSeconds) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> told{0};
+  std::vector<std::thread> pages;
+  for (int i = 0; i < 10; ++i)
+    pages.emplace_back([&] {
+      httplib::Client client("127.0.0.1", studio_->port());
+      client.set_read_timeout(10);
+      client.Get("/api/events", [&](const char*, size_t) {
+        ++told;
+        return !stop;
+      });
+    });
+  const auto a_while = [&](int from) {
+    for (int i = from; i < from + 15; ++i) {
+      append(root_ / "a" / "metrics.jsonl", step_row(100 + i, 5000 + i, "0.5"));
+      client_->Post("/api/curves", R"({"runs":["a"],"series":["loss/loss"],"points":700})",
+                    "application/json");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  };
+  a_while(0);
+  const int64_t memory_before = memory_kilobytes(), told_before = told;
+  const std::clock_t cpu_before = std::clock();
+  a_while(15);
+  const double cores = static_cast<double>(std::clock() - cpu_before) / CLOCKS_PER_SEC / 1.5;
+  RecordProperty("share_of_a_core_in_percent", static_cast<int>(100 * cores));
+  EXPECT_LT(cores, 0.5);  // both ends
+  EXPECT_LT(memory_kilobytes() - memory_before, 8 * 1024);
+  EXPECT_GE(told - told_before, 20);
+  stop = true;
+  append(root_ / "a" / "metrics.jsonl", step_row(500, 6000, "0.5"));
+  for (std::thread& page : pages) page.join();
 }
 
 // Good requests with bytes changed, cut, doubled and put in; nothing leaks, nothing falls over.
