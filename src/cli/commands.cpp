@@ -8,6 +8,7 @@
 #include "cli/images_command.h"
 #include "cli/inspect_command.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/studio_command.h"
 #include "cli/train_command.h"
 #include "cli/voice_command.h"
 
@@ -29,6 +30,7 @@ const std::vector<Command>& commands() {
       {"classify", "names what is heard, by labels of your own", classify_command},
       {"eval", "how good a trained model is: tables over held-out data", eval_command},
       {"data", "index, check, describe and make recordings to train on", data_command},
+      {"studio", "a page to watch, hear and compare runs, and to play with them", studio_command},
       {"bench", "step times, parts and % of this machine's peak", bench_command},
       {"doctor", "engine, threads, devices, self-checks, optional programs", doctor_command},
   };
