@@ -230,7 +230,7 @@ save_every = 40
   studio.kill("SIGTERM");
   await until("the end of the studio", () => studio.code !== undefined);
   check(studio.code === 0, "the studio ends when it is told to");
-  problems.splice(0, problems.length, ...problems.filter((text) => !/ERR_CONNECTION|Failed to load resource/.test(text))); // the server is gone
+  problems.splice(0, problems.length, ...problems.filter((text) => !/ERR_CONNECTION|ERR_INCOMPLETE|Failed to load resource/.test(text))); // the server is gone
   const report = await open({ viewport: { width: 1280, height: 800 }, colorScheme: "light" });
   const asked = [];
   report.on("request", (request) => /^(data|blob|file):/.test(request.url()) || asked.push(request.url()));
