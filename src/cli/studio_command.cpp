@@ -1,10 +1,12 @@
 #include "cli/studio_command.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -92,6 +94,12 @@ std::vector<SpeechTool> speech_tools() {
           {"spear-tts", "spear-text-to-semantic", {{"coarse", "coarse"}, {"fine", "fine"}}, "", ""}};
 }
 
+// A signal may reach any thread, also those of the engine; what it may do there is to write a byte.
+int end_asked[2] = {-1, -1};
+void ask_to_end(int) {
+  (void)!::write(end_asked[1], "e", 1);
+}
+
 int export_report(const std::vector<std::string>& args) {
   ReportOptions options;
   std::string out;
@@ -158,27 +166,25 @@ int studio_command(const std::vector<std::string>& args) {
     options.speech = speech_tools();
   }
 
-  // Before there are threads, so that none of them is woken by these.
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGINT);
-  sigaddset(&ends, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
-  signal(SIGPIPE, SIG_IGN);
+  require(::pipe2(end_asked, O_CLOEXEC) == 0, "[studio] no pipe: {}", std::strerror(errno));
+  for (const int one : {SIGINT, SIGTERM}) std::signal(one, ask_to_end);
+  std::signal(SIGPIPE, SIG_IGN);
   {
     Studio studio(options);
     fmt::print("{}  (Ctrl-C ends it)\n", studio.url());
     std::fflush(stdout);
     std::thread waiting([&] {
-      int which = 0;
-      sigwait(&ends, &which);
+      char byte;
+      while (::read(end_asked[0], &byte, 1) < 0 && errno == EINTR) {
+      }
       studio.stop();
     });
     studio.serve();
-    pthread_kill(waiting.native_handle(), SIGTERM);  // where serving ended by itself
+    ask_to_end(0);  // where serving ended by itself
     waiting.join();
   }
-  pthread_sigmask(SIG_UNBLOCK, &ends, nullptr);
+  for (const int one : {SIGINT, SIGTERM}) std::signal(one, SIG_DFL);
+  for (const int end : end_asked) ::close(end);
   return 0;
 }
 

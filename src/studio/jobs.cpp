@@ -62,6 +62,7 @@ Child start_child(const std::string& program, const std::vector<std::string>& wo
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::signal(SIGPIPE, SIG_DFL);
     if (memory_bytes > 0) {
       const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
       ::setrlimit(RLIMIT_DATA, &limit);

@@ -44,9 +44,9 @@ std::string form_kind(const Option& option) {
 std::string task_of(const Option& option) {
   static const std::regex of_task("^run(?: or checkpoint)? of ([a-z][a-z-]+)"), of_stage("([a-z]+) stage");
   std::smatch match;
+  if (option.help().starts_with("codec")) return "soundstream";
   if (std::regex_search(option.help(), match, of_stage)) return match[1] == "the" ? "" : match[1].str();
   if (std::regex_search(option.help(), match, of_task)) return match[1];
-  if (option.help().starts_with("codec")) return "soundstream";
   if (option.help().starts_with("VQ-GAN")) return "vqgan";
   return "";
 }

@@ -285,6 +285,63 @@ TEST_F(StudioServer, BlindTestsAndJobs) {
   EXPECT_EQ(get("/v1/models")["data"].size(), 0u);
 }
 
+// A shell that copies a recording stands for the generator; what matters here is what it is told and what
+// comes back.
+TEST_F(StudioServer, SpeaksAsOpenAiDoes) {
+  close();
+  const fs::path spoken = fs::path(folder_.path()) / "spoken.wav",
+                 heard = fs::path(folder_.path()) / "words.txt";
+  write_tone(spoken, 0.5);
+  const std::string saved = R"({"kind":"saved","step":2,"time":1500,"path":"x"})"
+                            "\n";
+  append(make_run(root_ / "tts", 2, "voicebox") / "metrics.jsonl", saved);
+  append(make_run(root_ / "how-long", 2, "duration") / "metrics.jsonl", saved);
+  const auto option = [](const char* name, const char* kind) {
+    return ordered_json{{"name", name}, {"kind", kind}};
+  };
+  StudioOptions options;
+  options.folder = root_.string();
+  options.program = "/bin/sh";
+  options.tools = {{"voicebox",
+                    "speech",
+                    {"-c", fmt::format("echo \"$0 $@\" > '{}'; for last; do :; done; cp '{}' \"$last\"",
+                                       heard.string(), spoken.string())},
+                    {".wav"},
+                    {option("from", "run"), option("text", "text"), option("durations", "run"),
+                     option("speed", "number")}}};
+  options.speech = {
+      {"voicebox", "voicebox", {{"durations", "duration"}, {"vocoder", "vocos"}}, "aligner", "aligner"}};
+  studio_ = std::make_unique<Studio>(options);
+  thread_ = std::thread([this] { studio_->serve(); });
+  client_ = std::make_unique<httplib::Client>("127.0.0.1", studio_->port());
+  client_->set_read_timeout(30);
+  for (int i = 0; i < 200 && get("/v1/models")["data"].empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(get("/v1/models")["data"][0]["id"], "tts");
+  for (const auto& [format, magic] : {std::pair{"wav", "RIFF"}, {"flac", "fLaC"}, {"opus", "OggS"}}) {
+    const auto speech = client_->Post(
+        "/v1/audio/speech",
+        fmt::format(
+            R"({{"model":"tts-1","input":"Hello there.","voice":"../x","response_format":"{}","speed":1.5}})",
+            format),
+        "application/json");
+    ASSERT_TRUE(speech);
+    EXPECT_EQ(speech->status, 200) << speech->body;
+    EXPECT_EQ(speech->body.substr(0, 4), magic);
+  }
+  const std::string words = testing::read_bytes(heard.string());
+  EXPECT_THAT(words, HasSubstr("--from=" + (root_ / "tts").string() + " --text=Hello there. --durations=" +
+                               (root_ / "how-long").string() + " --speed=1.5 -o "));
+  EXPECT_EQ(client_
+                ->Post("/v1/audio/speech", R"({"model":"tts","input":"x","response_format":"mp3"})",
+                       "application/json")
+                ->status,
+            400);
+  EXPECT_EQ(
+      client_->Post("/v1/audio/speech", R"({"model":"how-long","input":"x"})", "application/json")->status,
+      404);
+}
+
 int64_t memory_kilobytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)

@@ -13,6 +13,13 @@ type Values = Record<string, string>;
 // What is asked for first; the rest is behind "more settings".
 const first = (option: ToolOption) => option.kind === "run" || /^(text|recording|prompt|voice|voice_text|seconds|guidance|steps|seed|like|image|story)$/.test(option.name);
 
+// What there must be a run of before a tool can do anything: of what it starts from, or of its first part.
+function mainTask(tool: Tool): string | undefined {
+  const from = tool.options.find((option) => option.name === "from");
+  if (from?.help.endsWith("of the stage")) return tool.name;
+  return from?.task ?? tool.options.find((option) => option.kind === "run" && option.task)?.task;
+}
+
 function RunField({ option, value, set }: { option: ToolOption; value: string; set: (value: string) => void }) {
   const { runs } = useStore();
   const folder = option.help.startsWith("folder");
@@ -142,7 +149,7 @@ export function PlayView() {
   if (!tools.value) return <Empty>{tools.error || "loading…"}</Empty>;
   if (tools.value.length === 0) return <Empty>This studio only watches (<code>--watch_only</code>).</Empty>;
   // At first something that a run is there for.
-  const able = (one: Tool) => one.options.some((option) => option.kind === "run" && option.task && [...runs.values()].some((run) => run.task === option.task));
+  const able = (one: Tool) => [...runs.values()].some((run) => run.task === mainTask(one));
   const tool = tools.value.find((one) => one.name === name) ?? tools.value.find(able) ?? tools.value[0];
   // A folder of runs is this one, and the run that it all starts from the newest that fits.
   const preset: Values = {};
