@@ -55,7 +55,7 @@ class VoiceboxLearning : public ::testing::Test {
   // Sentences of at("texts.txt"), as sound.
   std::vector<at::Tensor> read(const std::string& run) {
     melete({"generate", "voicebox", "--from", at(run), "--durations", at("duration"), "--text_file",
-            at("texts.txt"), "--steps", "8", "--guidance", "1.7", "--threads", "1", "-o", at(run + ".wav")});
+            at("texts.txt"), "--steps", "8", "--temperature", "0.4", "--threads", "1", "-o", at(run + ".wav")});
     std::vector<at::Tensor> waves;
     for (size_t i = 0; i < kSentences; ++i)
       waves.push_back(read_mono(at(run + "_" + std::to_string(i) + ".wav"), kRateHz));
