@@ -129,12 +129,6 @@ Alignment AlignerImpl::forward(const AlignerInput& given, double prior_share) {
   result.scores = scores(mel, embeddings).masked_fill(absent, kImpossible);
   if (!config_.as_upstream) {
     result.scores = result.scores.log_softmax(-1);
-    if (config_.phoneme_context == 1 && given.phonemes.defined()) {
-      // A phoneme that a text has several times is one class: which of its places is meant, the order tells.
-      const at::Tensor alike = at::logical_and(given.phonemes.unsqueeze(2) == given.phonemes.unsqueeze(1),
-                                               there.unsqueeze(1));  // [batch, n, n]
-      result.scores = result.scores + alike.sum(2).clamp_min(1).to(at::kFloat).log().unsqueeze(1);
-    }
     if (config_.prior > 0 && prior_share > 0)
       result.scores = result.scores + prior_share * diagonal_prior(frame_lengths, phoneme_lengths, frames, n,
                                                                    config_.prior);
