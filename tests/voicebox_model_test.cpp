@@ -361,7 +361,12 @@ TEST(VoiceboxDistillation, OneUnguidedStepOfTheTeacherIsWhatAnEqualStudentSays) 
 }
 
 TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
-  Voicebox teacher = moved(Voicebox(small_config())), student = moved(Voicebox(small_config()));
+  Voicebox teacher = moved(Voicebox(small_config())), student(small_config());
+  {
+    const at::NoGradGuard no_grad;  // it begins as its teacher, as a run does
+    const auto known = teacher->named_parameters();
+    for (auto& parameter : student->named_parameters()) parameter.value().copy_(known[parameter.key()]);
+  }
   FlowBatch batch;
   batch.frames = noise({4, 12, kFrameDim}, 1);
   batch.tokens = ids(4, 12, 2);
@@ -381,7 +386,7 @@ TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
   const auto before = error();
   student->train();
   torch::optim::Adam adam(student->parameters(), torch::optim::AdamOptions(3e-3));
-  for (uint64_t step = 0; step < 120; ++step) {
+  for (uint64_t step = 0; step < 150; ++step) {
     SeededDraws draws(step);
     adam.zero_grad();
     distillation_losses(student, teacher, batch, flow, config, draws).total.backward();
@@ -391,7 +396,7 @@ TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
   const auto after = error();
   ASSERT_EQ(after.size(), 3u);
   EXPECT_EQ(after[0].steps, 4);
-  EXPECT_LT(after[0].student.item<double>(), 0.7 * before[0].student.item<double>());
+  EXPECT_LT(after[0].student.item<double>(), 0.8 * before[0].student.item<double>());
 }
 
 }  // namespace voicebox_model_test

@@ -65,6 +65,6 @@ recordings() {
   cat "$out"/held-out/*.txt > "$out/listen/texts.txt"
   step "5/5 the held-out prompts, from their texts alone" "$melete" generate voicebox --from "$out/voicebox" \
     --durations "$out/duration" ${VOCODER:+--vocoder "$VOCODER"} --text_file "$out/listen/texts.txt" --steps 16 \
-    --guidance 1.7 -o "$out/listen/read.wav" ${READ:-}
+    --temperature 0.5 -o "$out/listen/read.wav" ${READ:-}
 }
 printf '\nlisten to:  %s   (line by line what %s says)\n' "$out/listen/read_*.wav" "$out/listen/texts.txt"

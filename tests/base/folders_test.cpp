@@ -124,6 +124,7 @@ const std::vector<std::string> kPlumbing = {
     "recipe",
     "recipes",
     "samples",
+    "saved_voice",  // Voicebox's voices on disk
     "system",
     "task",
     "text_to_tokens",      // SPEAR-TTS's generation, a text at a time

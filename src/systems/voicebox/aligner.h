@@ -20,9 +20,7 @@ struct AlignerConfig {
   // the next: then all boundaries can be late by half a phoneme, and nothing in the loss minds. 1: each by itself.
   int64_t phoneme_context = 3;
   double temperature = 0.0005;  // of a squared distance
-  // Score of "no phoneme" in the forward-sum loss. Published is -1: then most frames need no phoneme, and where
-  // a text has the same phoneme several times, none of them is as likely as the blank.
-  double blank = -100;
+  double blank = -1;            // score of "no phoneme" in the forward-sum loss
   double prior = 1;  // how firmly a straight diagonal is expected (see diagonal_prior); 0: not at all
   // naturalspeech2-pytorch: the score is plus the distance, so what is nearer is less likely; no prior; the
   // path is searched over probabilities, not their logarithms.

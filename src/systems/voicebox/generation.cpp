@@ -66,6 +66,10 @@ class VoiceboxGeneration final : public Generation {
     s.option("grid", solver.grid, "where steps are").one_of({"uniform", "epss"});
     s.option("guidance", how_.sampling.guidance,
              "how far to go from the untold direction to the told one; 1: just that");
+    s.option("temperature", how_.sampling.temperature,
+             "deviation of the noise at the start; below 1: less varied, clearer from a small model")
+        .at_least(0)
+        .at_most(2);
   }
 
   std::vector<std::string> examples() const override {

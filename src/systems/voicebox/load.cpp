@@ -13,7 +13,7 @@ namespace melete::voicebox {
 
 namespace {
 
-constexpr double kShortestFrames = 1;  // of a phoneme that a predictor gives
+constexpr double kShortestSeconds = 0.01;  // of a phoneme that a predictor gives
 
 template <class Config>
 Config settings_of(const FoundCheckpoint& found, const char* section) {
@@ -128,7 +128,7 @@ std::vector<double> SpeechDurations::seconds(const Phonemes& phonemes, const std
   for (size_t i = 0; i < result.size(); ++i)
     if (result[i] < 0)
       result[i] =
-          std::max(kShortestFrames, guessed[static_cast<int64_t>(i)].item<double>()) / frames_per_second_;
+          std::max(kShortestSeconds, guessed[static_cast<int64_t>(i)].item<double>() / frames_per_second_);
   return result;
 }
 

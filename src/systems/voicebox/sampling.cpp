@@ -11,6 +11,9 @@ namespace melete::voicebox {
 void describe(Schema& s, FlowSampling& c) {
   s.section("solver", c.solver, "from noise to speech");
   s.option("guidance", c.guidance, "how far to go from the untold direction to the told one; 1: just that");
+  s.option("temperature", c.temperature, "deviation of the noise at the start; below 1: less varied, clearer")
+      .at_least(0)
+      .at_most(2);
 }
 
 Flow guided_flow(Voicebox& model, const Condition& condition, double guidance) {
@@ -41,7 +44,7 @@ Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how,
   for (at::Tensor* part :
        {&condition.context, &condition.hidden, &condition.tokens, &condition.valid, &condition.dropped})
     if (part->defined()) *part = part->to(device);
-  const at::Tensor noise = draws.normal("noise", condition.context.sizes()).to(device);
+  const at::Tensor noise = (draws.normal("noise", condition.context.sizes()) * how.temperature).to(device);
   Sampled result;
   result.solution = solve(guided_flow(model, condition, how.guidance), noise, how.solver);
   result.frames = result.solution.x;
