@@ -8,9 +8,9 @@ install(TARGETS melete melete_base EXPORT melete_targets ARCHIVE DESTINATION ${C
 # A LibTorch outside the system's folders is found by the installed program, too.
 set_target_properties(melete_program PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS melete_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# The command line is not part of the library.
+# The command line and the studio are not part of the library.
 install(DIRECTORY src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/melete
-        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "studio" EXCLUDE)
 install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/melete)
 install(EXPORT melete_targets NAMESPACE melete:: FILE melete-targets.cmake DESTINATION ${MELETE_CMAKE_DIR})
 configure_package_config_file(cmake/melete-config.cmake.in ${CMAKE_BINARY_DIR}/melete-config.cmake

@@ -66,9 +66,13 @@ at::Tensor in_pieces(SoundStream codec, const std::vector<float>& wave, const Pi
 }
 
 TEST(CodecPieces, SameTokensAndSoundAsInOnePiece) {
-  for (const bool attention : {true, false}) {
+  const std::vector<nlohmann::ordered_json> kinds = {
+      {{"attention", true}},
+      {{"attention", false}},
+      {{"attention", false}, {"front", "lapped"}, {"front_hop", 8}, {"strides", {1, 1}}, {"noise_from_hz", 2000}}};
+  for (const auto& kind : kinds) {
     auto settings = small_codec_settings();
-    settings["model"]["codec"]["attention"] = attention;
+    settings["model"]["codec"].merge_patch(kind);
     SoundStream codec = small_codec(settings);
     const int64_t frame = codec->samples_per_frame();
     const PieceLayout layout = piece_layout(codec->config(), 0.05);
@@ -83,7 +87,7 @@ TEST(CodecPieces, SameTokensAndSoundAsInOnePiece) {
       const at::Tensor whole =
           codec->tokenize(at::tensor(wave).unsqueeze(0)).squeeze(1).transpose(0, 1).contiguous();
       ASSERT_EQ(pieces.sizes(), whole.sizes());
-      EXPECT_TRUE(at::equal(pieces, whole)) << "attention " << attention << ", " << samples << " samples";
+      EXPECT_TRUE(at::equal(pieces, whole)) << kind.dump() << ", " << samples << " samples";
 
       PieceDecoder decoder(codec, layout);
       std::vector<float> sound;

@@ -68,13 +68,16 @@ TEST(Learning, TinyRecipeReconstructsWhatItHasNotHeard) {
   for (int64_t i = 0; i < kSteps; ++i) trainer.step();
   EXPECT_EQ(trainer.health().bad_in_a_row(), 0);
   const ValidationReport after = trainer.validate().front();
-  for (const char* name : {"mel_distance", "si_sdr", "code_use", "perplexity"}) {
+  for (const char* name : {"mel_distance", "si_sdr", "extended_stoi", "steady_tones", "code_use", "perplexity"}) {
     RecordProperty(std::string(name) + "_before", std::to_string(value_of(before, name)));
     RecordProperty(std::string(name) + "_after", std::to_string(value_of(after, name)));
     std::printf("%s: %.3f -> %.3f\n", name, value_of(before, name), value_of(after, name));
   }
-  EXPECT_LT(value_of(after, "mel_distance"), 0.75 * value_of(before, "mel_distance"));
-  EXPECT_GT(value_of(after, "si_sdr"), value_of(before, "si_sdr") + 8);
+  EXPECT_LT(value_of(after, "mel_distance"), 0.65 * value_of(before, "mel_distance"));
+  // Before its first step the codec is a plain transform codec with codes placed by k-means: not a low start.
+  EXPECT_GT(value_of(before, "si_sdr"), -6);
+  EXPECT_GT(value_of(after, "si_sdr"), 4);
+  EXPECT_GT(value_of(after, "extended_stoi"), value_of(before, "extended_stoi") + 0.08);
   EXPECT_GT(value_of(after, "code_use"), 0.4);
   fs::remove_all(folder);
 }

@@ -64,6 +64,13 @@ const std::vector<std::pair<std::string, ordered_json>>& kinds() {
       {"lapped", {{"pad_mode", "constant"}, {"front", "lapped"}, {"front_hop", 6}, {"strides", {1, 2}}}},
       {"lapped, mirrored",
        {{"attention", false}, {"front", "lapped"}, {"front_hop", 8}, {"strides", {1, 1}}}},
+      {"lapped, signs drawn",
+       {{"attention", false},
+        {"pad_mode", "constant"},
+        {"front", "lapped"},
+        {"front_hop", 6},
+        {"strides", {1, 2}},
+        {"noise_from_hz", 1400}}},
   };
   return all;
 }
@@ -253,6 +260,25 @@ TEST(LappedFront, UntrainedCodecPassesLowFrequencies) {
   const at::Tensor heard = codec->decode(codec->encode(wave));
   const double error = (heard - wave).narrow(2, 64, 1400).square().mean().item<double>();
   EXPECT_LT(error, 0.1 * wave.square().mean().item<double>());
+}
+
+// Vectors that stay give a sound that is steady below noise_from_hz and never the same twice above it.
+TEST(LappedFront, DrawnSignsMakeNoTone) {
+  SoundStream codec = codec_with({{"attention", false},
+                                  {"pad_mode", "constant"},
+                                  {"front", "lapped"},
+                                  {"front_hop", 16},
+                                  {"strides", {1, 1}},
+                                  {"noise_from_hz", 2000}});
+  ASSERT_EQ(codec->config().signed_coefficients(), 8);
+  const at::NoGradGuard no_grad;
+  const int64_t frames = 200, settled = 100;
+  const at::Tensor wave = codec->decode(at::ones({1, frames, 12})).flatten();
+  const auto found = LappedTransform(16).analyse(wave.unsqueeze(0)).cosines[0].narrow(0, settled, 60);  // [60, 16]
+  const at::Tensor mean = found.mean(0).abs(), size = found.abs().mean(0);
+  const at::Tensor steady = mean / size;
+  EXPECT_GT(steady.narrow(0, 0, 6).min().item<double>(), 0.9);  // what lies beside the border hears both
+  EXPECT_LT(steady.narrow(0, 10, 6).max().item<double>(), 0.5);
 }
 
 TEST(LappedFront, LooksAheadOneHopAndNoFurther) {

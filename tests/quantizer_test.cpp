@@ -166,6 +166,36 @@ TEST(Quantizer, CodesDecodeToTheVectors) {
   }
 }
 
+// With as many beams as there are beginnings the search is exhaustive; with any number it loses nothing.
+TEST(Quantizer, SearchFindsTheBestCodes) {
+  QuantizerConfig config = config_of("vq");
+  config.quantizers = 3;
+  config.codebook_size = 7;
+  const at::Tensor x = noise({2, 40, 5}, 3);
+  const auto quantize = [&](int64_t beams) {
+    config.search_beams = beams;
+    Quantizer quantizer = make(config, 5);
+    for (const auto& item : quantizer->named_buffers())
+      if (item.key().ends_with("embedding")) item.value().copy_(noise(item.value().sizes(), item.key().size() + 8));
+    quantizer->eval();
+    const Quantized found = quantizer->forward(x, nullptr);
+    EXPECT_TRUE(at::allclose(quantizer->decode(found.codes), found.vectors));
+    EXPECT_EQ(found.losses.sizes(), at::IntArrayRef({1, 3}));
+    at::Tensor every;  // [343, 5] what any three codes add up to
+    for (int64_t i = 0; i < 343; ++i) {
+      const at::Tensor codes = at::tensor({i / 49, i / 7 % 7, i % 7}, at::kLong).view({1, 1, 1, 3});
+      const at::Tensor sum = quantizer->decode(codes).view({1, 5});
+      every = every.defined() ? at::cat({every, sum}) : sum;
+    }
+    const at::Tensor least = std::get<0>(at::cdist(x.view({-1, 5}), every).min(1)).square();
+    return std::pair{(found.vectors - x).square().sum(-1).flatten(), least};
+  };
+  const auto [greedy, least] = quantize(1);
+  EXPECT_GT((greedy - least).max().item<double>(), 0.1);  // one code after the other is not the best
+  EXPECT_LT((quantize(49).first - least).abs().max().item<double>(), 1e-4);
+  EXPECT_LT(quantize(4).first.mean().item<double>(), greedy.mean().item<double>());
+}
+
 TEST(Quantizer, DropoutObeysItsDraws) {
   for (const auto& [multiple, keep, drawn, used] : std::vector<std::array<int64_t, 4>>{{1, 0, 0, 1},
                                                                                        {1, 1, 2, 3},

@@ -1,10 +1,14 @@
-// Windows of every shape, against LibTorch's own short-time Fourier transform.
+// Windows of every shape, against LibTorch's own short-time Fourier transform; distances between spectra.
 #include "nn/spectrum.h"
 
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <cmath>
+
 #include "core/base/error.h"
+#include "gradient_check.h"
+#include "losses/spectral.h"
 #include "nn/stft_discriminator.h"
 
 namespace melete {
@@ -48,6 +52,37 @@ TEST(Spectrum, TheDiscriminatorHearsThroughItsWindow) {
   StftDiscriminator hamming(config);
   const at::Tensor x = at::randn({1, 640});
   EXPECT_GT((hann(x).logits - hamming(x).logits).abs().max().item<double>(), 1e-4);
+}
+
+TEST(RootSpectrum, SeesPhasesWhereItIsAskedToAndQuietBands) {
+  constexpr int64_t kRate = 8000;
+  const auto tone = [](double hz) {
+    return at::sin(2 * M_PI * hz / kRate * at::arange(4000, at::kDouble)).to(at::kFloat).unsqueeze(0);
+  };
+  const auto distance = [](const at::Tensor& a, const at::Tensor& b, double share, double below_hz = 0) {
+    RootSpectrumLossConfig config;
+    config.phase_share = share;
+    config.phase_below_hz = below_hz;
+    return RootSpectrumLoss(config, kRate)(a, b).item<double>();
+  };
+  const at::Tensor low = tone(500), high = tone(3000);
+  EXPECT_LT(distance(low, low, 0.5), 1e-6);
+  EXPECT_LT(distance(low, -low, 0), 1e-6);  // sizes alone: a phase is not heard
+  EXPECT_GT(distance(low, -low, 1), 3);     // twice the size, squared
+  EXPECT_GT(distance(low + high, low - high, 1), 1);
+  EXPECT_LT(distance(low + high, low - high, 1, 2000), 0.25);
+  // A band 40 dB below the other: leaving it out costs 1e-4 of the power, and far more here.
+  const at::Tensor both = low + 0.01 * high;
+  EXPECT_GT(distance(both, low, 0.5), 0.01);
+}
+
+TEST(RootSpectrum, Gradient) {
+  RootSpectrumLossConfig config;
+  config.window_powers = {5, 6};
+  config.phase_below_hz = 3000;
+  const RootSpectrumLoss loss(config, 8000);
+  const at::Tensor real = noise({2, 300}, 1);
+  expect_gradient([&](const at::Tensor& x) { return loss(real, x); }, noise({2, 300}, 2), 3, 3e-4, 2e-2);
 }
 
 }  // namespace spectrum_test

@@ -9,9 +9,11 @@
 #include "gradient_check.h"
 #include "io/pickled_tensors.h"
 #include "losses/flow_matching.h"
+#include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/mel_frames.h"
 #include "pretrained/vocos_features.h"
+#include "systems/voicebox/distillation.h"
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/masks.h"
 #include "systems/voicebox/stretch.h"
@@ -35,6 +37,23 @@ VoiceboxConfig small_config() {
   config.transformer.register_tokens = 3;
   config.transformer.gate_loops = true;
   return config;
+}
+
+TEST(Depthwise, EqualsTheEnginesConvolution) {
+  for (const int64_t channels : {64, 70, 5}) {
+    const at::Tensor weight = noise({channels, 1, 7}, 1).requires_grad_();
+    const at::Tensor bias = noise({channels}, 2).requires_grad_();
+    for (const int64_t time : {1, 4, 19}) {
+      const at::Tensor x = noise({3, time, channels}, 3).requires_grad_();
+      const at::Tensor ours = depthwise_over_time(x, weight, bias);
+      const at::Tensor theirs = at::conv1d(x.transpose(1, 2), weight, bias, 1, 3, 1, channels).transpose(1, 2);
+      expect_close(ours, theirs, 1e-5);
+      const at::Tensor by = noise(ours.sizes(), 4);
+      const auto wanted = torch::autograd::grad({(theirs * by).sum()}, {x, weight, bias});
+      const auto got = torch::autograd::grad({(ours * by).sum()}, {x, weight, bias});
+      for (size_t i = 0; i < wanted.size(); ++i) expect_close(got[i], wanted[i], 1e-5);
+    }
+  }
 }
 
 // Norms that are steered start at doing nothing; moved, they do something.
@@ -324,6 +343,55 @@ TEST(VoiceboxFiles, UpstreamsPackageHasThePlacesWeExpect) {
   EXPECT_EQ(voicebox_pytorch::voicebox_config(voicebox_pytorch::voicebox_arguments(model->config()))
                 .transformer.dim,
             model->config().transformer.dim);
+}
+
+TEST(VoiceboxDistillation, OneUnguidedStepOfTheTeacherIsWhatAnEqualStudentSays) {
+  Voicebox teacher = moved(Voicebox(small_config()));
+  FlowBatch batch;
+  batch.frames = noise({2, 11, kFrameDim}, 1);
+  batch.tokens = ids(2, 11, 2);
+  DistillationConfig config;
+  config.teacher_steps = 1;
+  config.guidance = 1;
+  SeededDraws draws(1);
+  EXPECT_LT(distillation_losses(teacher, teacher, batch, {}, config, draws).total.item<double>(), 1e-9);
+  config.guidance = 3;
+  SeededDraws same(1);
+  EXPECT_GT(distillation_losses(teacher, teacher, batch, {}, config, same).total.item<double>(), 1e-4);
+}
+
+TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
+  Voicebox teacher = moved(Voicebox(small_config())), student = moved(Voicebox(small_config()));
+  FlowBatch batch;
+  batch.frames = noise({4, 12, kFrameDim}, 1);
+  batch.tokens = ids(4, 12, 2);
+  FlowMatchingConfig flow;
+  flow.hide_all = 1;
+  DistillationConfig config;
+  config.steps = 4;
+  config.guidance = 2;
+  Condition condition;
+  condition.context = batch.frames;
+  condition.tokens = batch.tokens;
+  condition.hidden = at::ones({4, 12}, at::kBool);
+  const auto error = [&] {
+    SeededDraws draws(9);
+    return distillation_errors(student, teacher, condition, config.guidance, draws);
+  };
+  const auto before = error();
+  student->train();
+  torch::optim::Adam adam(student->parameters(), torch::optim::AdamOptions(3e-3));
+  for (uint64_t step = 0; step < 120; ++step) {
+    SeededDraws draws(step);
+    adam.zero_grad();
+    distillation_losses(student, teacher, batch, flow, config, draws).total.backward();
+    adam.step();
+  }
+  student->eval();
+  const auto after = error();
+  ASSERT_EQ(after.size(), 3u);
+  EXPECT_EQ(after[0].steps, 4);
+  EXPECT_LT(after[0].student.item<double>(), 0.7 * before[0].student.item<double>());
 }
 
 }  // namespace voicebox_model_test

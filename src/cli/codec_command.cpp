@@ -17,6 +17,7 @@ int codec_command(const std::vector<std::string>& args) {
       {"encode", "recordings to token files", codec_encode_command},
       {"decode", "token files to recordings", codec_decode_command},
       {"eval", "measures a codec on recordings, beside Opus", codec_eval_command},
+      {"compare", "one recording with every number of quantizers, and through Opus", codec_compare_command},
   };
   TextTable list({"", ""});
   std::vector<std::string> names;
@@ -24,7 +25,7 @@ int codec_command(const std::vector<std::string>& args) {
     list.row({"  " + part.name, part.help});
     names.push_back(part.name);
   }
-  if (args.empty()) throw UsageError("codec what? There is: encode, decode, eval");
+  if (args.empty()) throw UsageError("codec what? There is: encode, decode, eval, compare");
   if (args.front() == "--help" || args.front() == "-h") {
     fmt::print(
         "usage: melete codec <what> [words] [options]\n\n{}\n'melete codec <what> --help' tells more\n",

@@ -8,7 +8,9 @@
 #include "cli/images_command.h"
 #include "cli/inspect_command.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/studio_command.h"
 #include "cli/train_command.h"
+#include "cli/voice_command.h"
 
 namespace melete {
 
@@ -22,11 +24,13 @@ const std::vector<Command>& commands() {
       {"import", "a checkpoint from another program's file", import_command},
       {"export", "a checkpoint as a file for inference, fine-tuning or other programs", export_command},
       {"generate", "makes sound with trained models", generate_command},
+      {"voice", "voices kept under a name, to generate with", voice_command},
       {"embed", "recordings or texts to vectors of a joint space", embed_command},
       {"search", "what sounds like these words, or like a recording", search_command},
       {"classify", "names what is heard, by labels of your own", classify_command},
       {"eval", "how good a trained model is: tables over held-out data", eval_command},
       {"data", "index, check, describe and make recordings to train on", data_command},
+      {"studio", "a page to watch, hear and compare runs, and to play with them", studio_command},
       {"bench", "step times, parts and % of this machine's peak", bench_command},
       {"doctor", "engine, threads, devices, self-checks, optional programs", doctor_command},
   };

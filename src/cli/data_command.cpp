@@ -220,6 +220,14 @@ int synth_command(const std::vector<std::string>& args) {
       .at_least(0)
       .at_most(13);
   arguments.option("short-sentences", speech.short_sentences, "speech: 40 words, four to six at a time");
+  arguments.option("varied", speech.varied, "speech: hundreds of words, all sounds of English");
+  arguments
+      .option("pace", options.words_per_minute,
+              "speech: everything at this pace and at one level; 0: each in its own way")
+      .at_least(0)
+      .at_most(450)
+      .unit("words/min");
+  arguments.option("texts", options.texts, "speech: file of what to say, a line for each recording");
   arguments.option("size", side_pixels, "sides of pictures").at_least(8).at_most(4096).unit("pixels");
   arguments.option("voice", options.voice, "speech: who says everything, for example en-us+f3; else many");
   arguments.option("timings", options.timings, "speech: file for the times of its phonemes (.jsonl)");
@@ -228,8 +236,8 @@ int synth_command(const std::vector<std::string>& args) {
   arguments.example("data synth --kind pictures -o shapes --count 2000 --size 32");
   if (!arguments.parse(args)) return 0;
   require_given(options.folder, "-o FOLDER", "-o recordings");
-  if (kind != "speech" && !(options.voice.empty() && options.timings.empty()))
-    throw UsageError(fmt::format("--voice and --timings are for --kind speech, got --kind {}", kind));
+  if (kind != "speech" && !(options.voice.empty() && options.timings.empty() && options.texts.empty()))
+    throw UsageError(fmt::format("--voice, --timings and --texts are for --kind speech, got --kind {}", kind));
   options.seed = static_cast<uint64_t>(seed);
   options.rate_hz = static_cast<int>(rate_hz);
 
@@ -244,7 +252,7 @@ int synth_command(const std::vector<std::string>& args) {
   if (kind == "music") {
     synth_music(options, progress.callback());
   } else {
-    synth_speech(options, progress.callback(), speech);
+    options.count = synth_speech(options, progress.callback(), speech);
   }
   progress.finish();
   fmt::print("{} recordings of {} with text in {}\n", options.count, kind, options.folder);

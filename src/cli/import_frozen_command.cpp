@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/arguments.h"
@@ -132,10 +133,50 @@ int import_vq_wav2vec_command(const std::vector<std::string>& args) {
   return 0;
 }
 
+int import_vocos_command(const std::vector<std::string>& args) {
+  // What the published model on EnCodec's frames was trained with, in the order of its conditions.
+  static const std::vector<double> kBandwidths = {1.5, 3, 6, 12};
+  ImportWords words;
+  std::string encodec;
+  double bandwidth = 6;
+  Arguments arguments = words.arguments("vocos", "Vocos, on mel frames or on those of EnCodec");
+  arguments.option("encodec", encodec, "EnCodec of 24 kHz, for the Vocos on its frames");
+  arguments.option("bandwidth", bandwidth, "of EnCodec's codes: 1.5, 3, 6 or 12").unit("kbit/s");
+  arguments.example("import vocos vocos-mel-24khz/pytorch_model.bin -o vocos.safetensors");
+  arguments.example(
+      "import vocos vocos-encodec-24khz/pytorch_model.bin --encodec encodec_24khz-d7cc33bc.th --bandwidth 6 "
+      "-o frames.safetensors");
+  if (!words.parse(arguments, args)) return 0;
+  const Vocos vocoder = import_vocos(words.from);
+  if (vocoder->config().codebook_rows == 0) {
+    if (!encodec.empty()) throw UsageError("this Vocos takes mel frames; leave --encodec out");
+    MelFramesConfig mel;  // its defaults are the published model's
+    mel.mels = vocoder->config().input_dim;
+    mel.n_fft = mel.window = vocoder->config().n_fft;
+    mel.hop = vocoder->config().hop;
+    const MelVocos features(mel, vocoder);
+    save_frozen(words.out, frozen(vocoder, mel), words.about());
+    fmt::print("{}: Vocos on {} mel bands of {} Hz, {:g} frames a second, identity {}\n", words.out,
+               features.dim(), features.rate_hz(), features.frames_per_second(), features.identity());
+    return 0;
+  }
+  if (encodec.empty()) throw UsageError("this Vocos takes the frames of EnCodec; give --encodec FILE");
+  const auto place = std::find(kBandwidths.begin(), kBandwidths.end(), bandwidth);
+  if (place == kBandwidths.end())
+    throw UsageError(fmt::format("--bandwidth: expected 1.5, 3, 6 or 12, got {:g}", bandwidth));
+  const Encodec codec = import_encodec(encodec, bandwidth);
+  const auto condition = static_cast<int64_t>(place - kBandwidths.begin());
+  const EncodecVocos features(codec, vocoder, condition);
+  save_frozen(words.out, frozen(codec, vocoder, condition), words.about());
+  fmt::print("{}: Vocos on EnCodec's frames of {} values, {:g} a second at {} Hz, identity {}\n", words.out,
+             features.dim(), features.frames_per_second(), features.rate_hz(), features.identity());
+  return 0;
+}
+
 }  // namespace
 
 const std::vector<std::string>& frozen_systems() {
-  static const std::vector<std::string> names = {"hubert", "encodec", "t5", "vq-wav2vec"};
+  static const std::vector<std::string> names = {"hubert", "encodec", "t5", "vq-wav2vec", "vocos"};
   return names;
 }
 
@@ -143,6 +184,7 @@ int import_frozen_command(const std::string& system, const std::vector<std::stri
   if (system == "hubert") return import_hubert_command(args);
   if (system == "encodec") return import_encodec_command(args);
   if (system == "t5") return import_t5_command(args);
+  if (system == "vocos") return import_vocos_command(args);
   if (system == "vq-wav2vec") return import_vq_wav2vec_command(args);
   throw UsageError(
       fmt::format("`import {}` is not known; there is: {}", system, fmt::join(frozen_systems(), ", ")));

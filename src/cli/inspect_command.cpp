@@ -11,8 +11,10 @@
 #include "cli/import_frozen_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
+#include "io/base/atomic_file.h"
 #include "io/base/file_content.h"
 #include "run/run_folder.h"
+#include "studio/model_card.h"
 #include "systems/foreign.h"
 #include "train/ema_as_model.h"
 
@@ -167,7 +169,7 @@ int import_command(const std::vector<std::string>& args) {
 }
 
 int export_command(const std::vector<std::string>& args) {
-  std::string from, out, purpose = "inference", weights = "ema";
+  std::string from, out, card, purpose = "inference", weights = "ema";
   bool as_model = false;
   Arguments arguments("export", "writes a checkpoint as a file for others");
   arguments.word("from", from, "run folder or checkpoint");
@@ -185,11 +187,18 @@ int export_command(const std::vector<std::string>& args) {
       "ema-as-model", as_model,
       "a new run folder (or x.safetensors) that training goes on from, with the averaged weights as "
       "the online ones");
+  arguments.option("card", card, "also, or only, a model card of the run in Markdown: card.md");
   arguments.alias("o", "out");
   arguments.example("export runs/codec -o codec.pt");
+  arguments.example("export runs/codec --card card.md");
   arguments.example("export runs/codec -o codec.safetensors --for finetune");
   arguments.example("export runs/codec -o runs/settled --ema-as-model");
   if (!arguments.parse(args)) return 0;
+  if (!card.empty()) {
+    write_file_atomically(card, model_card(from));
+    fmt::print("{}: model card of {}\n", card, from);
+    if (out.empty()) return 0;
+  }
   if (out.empty()) throw UsageError("-o is missing: x.pt or x.safetensors");
   if (as_model) {
     if (purpose != "inference" || weights != "ema")

@@ -14,6 +14,13 @@
 namespace melete {
 namespace {
 
+// "code_use_3": a figure of one quantizer beside the mean of all.
+bool is_one_of_many(const std::string& name) {
+  const size_t sign = name.rfind('_');
+  return sign != std::string::npos && sign + 1 < name.size() &&
+         name.find_first_not_of("0123456789", sign + 1) == std::string::npos;
+}
+
 constexpr size_t window = 128;        // as many values as a z-score looks back
 constexpr size_t enough_values = 16;  // fewer say nothing about what is usual
 constexpr size_t widest_line = 160;   // in a file; on a terminal as wide as that is
@@ -336,6 +343,7 @@ void TrainingDisplay::validation(const ValidationReport& report) {
   std::string text =
       fmt::format("validation at step {}{}{}:", report.step, report.label.empty() ? "" : ", ", report.label);
   for (const auto& [name, value] : report.losses) {
+    if (is_one_of_many(name)) continue;  // for files and the studio: a line has no room for them
     text += fmt::format("  {} {}{}", name, short_number(value), chance_text(report.chance_levels, name));
   }
   print_line(coloured(text, Colour::green, colour_));

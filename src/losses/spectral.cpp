@@ -60,6 +60,48 @@ at::Tensor MultiScaleMelLoss::operator()(const at::Tensor& real, const at::Tenso
   return total;
 }
 
+void describe(Schema& s, RootSpectrumLossConfig& c) {
+  s.option("window_powers", c.window_powers, "windows of 2^power samples").at_least(1);
+  s.option("power", c.power, "of magnitudes").at_least(0.01).at_most(1);
+  s.option("phase_share", c.phase_share, "of the loss that phases count for").at_least(0).at_most(1);
+  s.option("phase_below_hz", c.phase_below_hz, "where phases count; 0: everywhere").at_least(0).unit("Hz");
+}
+
+RootSpectrumLoss::RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t sample_rate_hz)
+    : config_(config), sample_rate_hz_(sample_rate_hz) {}
+
+at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
+  constexpr double kSilence = 1e-8;  // power of a bin, beside a full-scale sine's of about the window's length
+  at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
+  for (const int64_t window_power : config_.window_powers) {
+    StftConfig config;
+    config.window = config.n_fft = int64_t{1} << window_power;
+    config.hop = config.window / 4;
+    const double scale = 1 / std::sqrt(static_cast<double>(config.window));
+    // [rows, bins, frames, 2] -> the same with roots of magnitudes, and those [rows, bins, frames]
+    const auto roots = [&](const at::Tensor& wave) {
+      const at::Tensor bins = at::view_as_real(stft(wave, config)) * scale;
+      const at::Tensor power = bins.square().sum(-1) + kSilence;
+      const at::Tensor root = power.pow((config_.power - 1) / 2);
+      return std::pair{bins * root.unsqueeze(-1), root * power.sqrt()};
+    };
+    const auto [real_bins, real_sizes] = roots(real);
+    const auto [fake_bins, fake_sizes] = roots(fake);
+    const auto beside = [](const at::Tensor& error, const at::Tensor& strength) {
+      return error.square().sum() / strength.square().sum();
+    };
+    int64_t bins = real_sizes.size(1);
+    if (config_.phase_below_hz > 0)
+      bins = std::min(bins, 1 + static_cast<int64_t>(config_.phase_below_hz *
+                                                     static_cast<double>(config.window) /
+                                                     static_cast<double>(sample_rate_hz_)));
+    const at::Tensor phased = beside((real_bins - fake_bins).narrow(1, 0, bins), real_bins.narrow(1, 0, bins)),
+                     sized = beside(real_sizes - fake_sizes, real_sizes);
+    total = total + config_.phase_share * phased + (1 - config_.phase_share) * sized;
+  }
+  return total / static_cast<double>(config_.window_powers.size());
+}
+
 at::Tensor relative_error_db(const at::Tensor& real, const at::Tensor& fake, double floor) {
   const at::Tensor error = (real - fake).square().mean(-1) + floor, power = real.square().mean(-1) + floor;
   return (10 * (at::log10(error) - at::log10(power))).mean();

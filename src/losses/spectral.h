@@ -41,6 +41,27 @@ class MultiScaleMelLoss {
   bool logarithms_only_;
 };
 
+struct RootSpectrumLossConfig {
+  std::vector<int64_t> window_powers = {8, 9, 10};  // windows of 2^power samples
+  double power = 0.3;                               // of magnitudes: what is quiet counts, too
+  double phase_share = 0.5;                         // of the loss that phases count for
+  double phase_below_hz = 0;                        // where phases count; 0: everywhere
+};
+void describe(Schema& schema, RootSpectrumLossConfig& config);
+
+// Spectra whose magnitudes are raised to a small power, compared with and without their phases, beside the real
+// one's strength (Braun and Tashev 2021): waves are matched in every band that stands out, not only in the
+// loudest, and where a phase cannot be matched its magnitude still is.
+class RootSpectrumLoss {
+ public:
+  RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t sample_rate_hz);
+  at::Tensor operator()(const at::Tensor& real, const at::Tensor& fake) const;  // [rows, samples] each
+
+ private:
+  RootSpectrumLossConfig config_;
+  int64_t sample_rate_hz_;
+};
+
 // How strong the error of a wave is beside the wave, in dB, mean over rows: every row counts alike, however
 // quiet. Below `floor` (mean square) error and wave are silence. real, fake [rows, samples]
 at::Tensor relative_error_db(const at::Tensor& real, const at::Tensor& fake, double floor = 1e-6);

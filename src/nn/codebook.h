@@ -66,6 +66,8 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
   // codes [..., books] int64 -> [..., books * dim]
   at::Tensor vectors(const at::Tensor& codes) const;
 
+  at::Tensor codes_seen() const;  // [books, size, dim]: what vectors are compared with
+
   const CodebookConfig& config() const { return config_; }
 
   // One book below the other.
@@ -83,7 +85,6 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
   Gathered gather_all(const at::Tensor& x, const at::Tensor& codes, int64_t rows_here) const;
   at::Tensor rows_of_all(const at::Tensor& x, const std::vector<int64_t>& rows_of_ranks,
                          const at::Tensor& wanted) const;
-  at::Tensor codes_seen() const;
   at::Tensor choose(const at::Tensor& x, const at::Tensor& seen, Draws* draws) const;
   at::Tensor look_up(const at::Tensor& x, const at::Tensor& seen, const at::Tensor& codes) const;
   void initialise(const at::Tensor& x, Draws& draws);

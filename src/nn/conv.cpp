@@ -95,20 +95,27 @@ struct FrameConv : torch::autograd::Function<FrameConv> {
            (stride == 1 || (how.dilation == 1 && weight.size(2) % stride == 0 && time % stride == 0));
   }
 
-  static FrameWindows windows(const at::Tensor& padded, const at::Tensor& weight, const Windowing& how) {
-    const int64_t batch = padded.size(0), time = padded.size(1), in = padded.size(2), taps = weight.size(2);
+  static FrameWindows windows(const at::Tensor& padded, int64_t taps, const Windowing& how) {
+    const int64_t batch = padded.size(0), time = padded.size(1), in = padded.size(2);
     const int64_t rows = (time - how.dilation * (taps - 1) - 1) / how.stride + 1;
     return {batch, rows, time * in, how.stride * in, taps, how.dilation * in, in};
+  }
+
+  // padded [batch, time, in] -> [batch, rows, out]
+  static at::Tensor product(const at::Tensor& padded, const at::Tensor& packed, int64_t out, int64_t taps,
+                            const at::Tensor& bias, const Windowing& how, Activation activation) {
+    const FrameWindows w = windows(padded, taps, how);
+    at::Tensor y = at::empty({w.batch, w.rows, out}, padded.options());
+    frame_product(w, padded.data_ptr<float>(), packed, bias.contiguous().data_ptr<float>(), activation, y);
+    return y;
   }
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& frames, const at::Tensor& weight,
                             const at::Tensor& bias, const Windowing& how, Activation activation) {
     const at::Tensor padded =
         how.padding > 0 ? with_left_padding(frames, how.padding, how.reflect) : frames.contiguous();
-    const FrameWindows w = windows(padded, weight, how);
-    at::Tensor y = at::empty({w.batch, w.rows, weight.size(0)}, frames.options());
-    frame_product(w, padded.data_ptr<float>(), pack_weight(weight), bias.contiguous().data_ptr<float>(),
-                  activation, y);
+    const at::Tensor y =
+        product(padded, pack_weight(weight), weight.size(0), weight.size(2), bias, how, activation);
     context->save_for_backward(
         {frames, padded, weight, bias, activation == Activation::elu ? y : at::Tensor()});
     context->saved_data["how"] = std::vector<int64_t>{how.stride, how.dilation, how.padding, how.reflect};
@@ -129,7 +136,7 @@ struct FrameConv : torch::autograd::Function<FrameConv> {
     gradient = gradient.contiguous();
     if (context->needs_input_grad(1) || context->needs_input_grad(2))
       std::tie(result[1], result[2]) =
-          frame_product_weight_gradient(windows(padded, weight, how), padded.data_ptr<float>(), gradient);
+          frame_product_weight_gradient(windows(padded, weight.size(2), how), padded.data_ptr<float>(), gradient);
     if (context->needs_input_grad(0)) {
       const at::Tensor wide = input_gradient(gradient, padded, weight, bias, how);
       result[0] = how.padding > 0 ? without_left_padding(wide, how.padding, how.reflect) : wide;
@@ -183,6 +190,21 @@ at::Tensor convolve(const at::Tensor& frames, const at::Tensor& weight, const at
   return library_convolve(frames, weight, bias, how, activation);
 }
 
+// The same for a chunk that has its past before it: no padding, and weights are packed once for a whole sound.
+// make_weight() gives them, [out, in, taps].
+template <class MakeWeight>
+at::Tensor convolve_chunk(const at::Tensor& frames, const MakeWeight& make_weight, const at::Tensor& bias,
+                          const Windowing& how, Activation activation, at::Tensor& packed) {
+  const int64_t in = frames.size(2), out = bias.size(0);
+  if (!packed.defined()) {
+    const at::Tensor weight = make_weight();
+    if (at::GradMode::is_enabled() || !FrameConv::can_run(frames, weight, how))
+      return convolve(frames, weight, bias, how, activation);
+    packed = pack_weight(weight);
+  }
+  return FrameConv::product(frames.contiguous(), packed, out, packed.numel() / (in * out), bias, how, activation);
+}
+
 // Weights that keep a signal's level. LibTorch's own choice makes it 1.7 times smaller a layer: a deep codec
 // would start out as a constant, its frames all alike, and take hundreds of steps to say anything.
 at::Tensor level_keeping_weight(at::IntArrayRef shape, double inputs) {
@@ -216,21 +238,24 @@ CausalConv1dImpl::CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std:
 at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation, FrameHistory* history) {
   Windowing how{stride_, dilation_, padding_, padding_ > 0 && pad_mode_ == "reflect"};
   at::Tensor frames = to_frames(x);
-  if (history != nullptr && padding_ > 0) {
-    at::Tensor& before = history->of(*this);  // [batch, padding, in]
-    if (before.defined())
-      frames = at::cat({before, frames}, 1);
-    else if (pad_mode_ == "replicate")
-      frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
-    else
-      frames = with_left_padding(frames, padding_, how.reflect);
-    before = frames.narrow(1, frames.size(1) - padding_, padding_).clone();
-    how = {stride_, dilation_, 0, false};
-  } else if (padding_ > 0 && pad_mode_ == "replicate") {
+  const bool begins = history == nullptr || !history->of(*this).defined();
+  if (begins && padding_ > 0 && pad_mode_ == "replicate") {
     frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
     how.padding = 0;
   }
-  return convolve(frames, weight, bias, how, activation).transpose(1, 2);
+  if (history == nullptr) return convolve(frames, weight, bias, how, activation).transpose(1, 2);
+  if (padding_ > 0) {
+    at::Tensor& before = history->of(*this);  // [batch, padding, in]
+    if (!begins)
+      frames = at::cat({before, frames}, 1);
+    else if (how.padding > 0)
+      frames = with_left_padding(frames, padding_, how.reflect);
+    before = frames.narrow(1, frames.size(1) - padding_, padding_).clone();
+    how = {stride_, dilation_, 0, false};
+  }
+  return convolve_chunk(frames, [this] { return weight; }, bias, how, activation,
+                        history->packed_weight_of(*this))
+      .transpose(1, 2);
 }
 
 CausalConvTranspose1dImpl::CausalConvTranspose1dImpl(int64_t in, int64_t out, int64_t kernel, int64_t stride)
@@ -242,21 +267,28 @@ CausalConvTranspose1dImpl::CausalConvTranspose1dImpl(int64_t in, int64_t out, in
 
 at::Tensor CausalConvTranspose1dImpl::forward(const at::Tensor& x, FrameHistory* history) {
   const int64_t in = weight.size(0), out = weight.size(1), batch = x.size(0), time = x.size(2);
-  const at::Tensor filled = at::constant_pad_nd(weight, {0, taps_ * stride_ - weight.size(2)});
   // Output frame t * stride + r sees input frames t, t - 1, ... through taps r, r + stride, ...
-  const at::Tensor phases = filled.view({in, out, taps_, stride_})
-                                .flip(2)
-                                .permute({3, 1, 0, 2})  // [stride, out, in, taps], oldest tap first
-                                .reshape({stride_ * out, in, taps_});
+  const auto phases = [&] {
+    return at::constant_pad_nd(weight, {0, taps_ * stride_ - weight.size(2)})
+        .view({in, out, taps_, stride_})
+        .flip(2)
+        .permute({3, 1, 0, 2})  // [stride, out, in, taps], oldest tap first
+        .reshape({stride_ * out, in, taps_});
+  };
+  const at::Tensor biases = bias.repeat({stride_});
   Windowing how{1, 1, taps_ - 1, false};
-  at::Tensor frames = to_frames(x);
-  if (history != nullptr && taps_ > 1) {
-    at::Tensor& before = history->of(*this);  // [batch, taps - 1, in]
-    frames = before.defined() ? at::cat({before, frames}, 1) : with_left_padding(frames, taps_ - 1, false);
-    before = frames.narrow(1, frames.size(1) - (taps_ - 1), taps_ - 1).clone();
-    how.padding = 0;
+  at::Tensor frames = to_frames(x), y;
+  if (history == nullptr) {
+    y = convolve(frames, phases(), biases, how, Activation::none);
+  } else {
+    if (taps_ > 1) {
+      at::Tensor& before = history->of(*this);  // [batch, taps - 1, in]
+      frames = before.defined() ? at::cat({before, frames}, 1) : with_left_padding(frames, taps_ - 1, false);
+      before = frames.narrow(1, frames.size(1) - (taps_ - 1), taps_ - 1).clone();
+      how.padding = 0;
+    }
+    y = convolve_chunk(frames, phases, biases, how, Activation::none, history->packed_weight_of(*this));
   }
-  const at::Tensor y = convolve(frames, phases, bias.repeat({stride_}), how, Activation::none);
   return y.reshape({batch, time * stride_, out}).transpose(1, 2);
 }
 

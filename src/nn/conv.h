@@ -23,10 +23,13 @@ at::Tensor time_major(const at::Tensor& x);
 class FrameHistory {
  public:
   at::Tensor& of(const torch::nn::Module& layer) { return kept_[&layer]; }
-  void clear() { kept_.clear(); }
+  // A layer's weights as its kernel reads them: to arrange them costs more than a short chunk.
+  at::Tensor& packed_weight_of(const torch::nn::Module& layer) { return packed_[&layer]; }
+
+  int64_t frames = 0;  // that have come before this chunk
 
  private:
-  std::unordered_map<const torch::nn::Module*, at::Tensor> kept_;
+  std::unordered_map<const torch::nn::Module*, at::Tensor> kept_, packed_;
 };
 
 // Convolution that sees only the past. The receptive field is padded on the left.

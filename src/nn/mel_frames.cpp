@@ -3,12 +3,13 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "core/device.h"
+#include "nn/identity.h"
 
 namespace melete {
 
 namespace {
 
-constexpr double kQuietestMagnitude = 1e-7, kQuietestPower = 1e-10;
+constexpr double kQuietestPower = 1e-10;
 
 // Half of what a window reaches beyond its hop, mirrored at both ends; then frames stand side by side.
 at::Tensor mirror_ends(const at::Tensor& audio, int64_t by) {
@@ -29,6 +30,12 @@ void describe(Schema& s, MelFramesConfig& c) {
            "centre: frames are centred on multiples of the hop; same: each stands for a hop")
       .one_of({"centre", "same"});
   s.option("values", c.values, "scale of the bands").one_of({"log_magnitude", "decibels", "power"});
+  s.option("floor", c.floor, "of log_magnitude: smaller magnitudes count as this").at_least(1e-12);
+}
+
+nlohmann::ordered_json identifying_settings(const MelFramesConfig& config) {
+  MelFramesConfig settings = config, plain;
+  return identifying_settings(schema_of(settings).json(), schema_of(plain).json(), {"floor"});
 }
 
 MelFrames::MelFrames(const MelFramesConfig& config) : config_(config) {
@@ -56,7 +63,7 @@ at::Tensor MelFrames::operator()(const at::Tensor& audio) const {
   const at::Tensor power = at::view_as_real(spectrum).square().sum(-1).transpose(1, 2);
   const bool magnitudes = config_.values == "log_magnitude";
   const at::Tensor bands = at::matmul(magnitudes ? power.sqrt() : power, sent_to(audio.device(), filters_));
-  if (magnitudes) return bands.clamp_min(kQuietestMagnitude).log();
+  if (magnitudes) return bands.clamp_min(config_.floor).log();
   return config_.values == "power" ? bands : 10 * bands.clamp_min(kQuietestPower).log10();
 }
 

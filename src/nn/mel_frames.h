@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "nn/inverse_spectrum.h"
@@ -22,8 +23,13 @@ struct MelFramesConfig {
   // log_magnitude: natural logarithm of mel bands of magnitudes, Vocos's own; decibels, power: of mel bands
   // of power, as voicebox-pytorch's MelVoco has them.
   std::string values = "log_magnitude";
+  // Of log_magnitude: magnitudes below it count as it. A recording that is digitally silent somewhere would
+  // else have values there that are further from speech than speech is from noise.
+  double floor = 1e-7;
 };
 void describe(Schema& schema, MelFramesConfig& config);
+// What names these frames: settings, but for younger ones at their defaults (nn/identity.h).
+nlohmann::ordered_json identifying_settings(const MelFramesConfig& config);
 
 class MelFrames {
  public:

@@ -67,6 +67,9 @@ void describe(Schema& s, QuantizerConfig& c) {
   s.option("affine_codes_decay", c.affine_codes_decay, "vq: of the averages of the codes")
       .at_least(0)
       .at_most(1);
+  s.option("search_beams", c.search_beams,
+           "vq, outside of training: beginnings of a frame's codes that are followed to the last stage")
+      .at_least(1);
   s.option("entropy_weight", c.entropy_weight, "lfq: weight of the entropy loss").at_least(0);
   s.option("lfq_commitment_weight", c.lfq_commitment_weight, "lfq: pull towards the bits").at_least(0);
   s.option("diversity", c.diversity, "lfq: weight of even code use inside the entropy loss").at_least(0);
@@ -110,6 +113,10 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
   const at::Tensor no_codes = at::full({x.size(0), x.size(1), codebooks_}, -1, x.options().dtype(at::kLong));
   const at::Tensor no_loss = at::zeros({}, x.options());
   const at::Tensor prepared = chain_.front()->prepare(x);
+  if (!is_training() && config_.search_beams > 1) {
+    const at::Tensor found = search(prepared);
+    return {decode(found), found, no_loss.expand({config_.quantizers})};
+  }
   at::Tensor residual = prepared, sum;
   std::vector<at::Tensor> codes, losses;
   for (size_t i = 0; i < chain_.size(); ++i) {
@@ -126,6 +133,25 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
   }
   if (is_training()) sum = passed_on(prepared, sum);
   return {project_out.is_empty() ? sum : project_out(sum), at::cat(codes, -1), at::stack(losses)};
+}
+
+at::Tensor ResidualQuantizerImpl::search(const at::Tensor& x) {
+  const int64_t rows = x.size(0) * x.size(1), dim = x.size(2);
+  at::Tensor left = x.reshape({rows, 1, dim});                                  // [rows, kept, dim]
+  at::Tensor codes = at::empty({rows, 1, 0}, x.options().dtype(at::kLong));     // [rows, kept, stages so far]
+  for (size_t i = 0; i < chain_.size(); ++i) {
+    const at::Tensor book = chain_[i]->codes();  // [size, dim]
+    const int64_t size = book.size(0);
+    // [rows, kept, size] squared distances
+    const at::Tensor errors = left.square().sum(-1, true) - 2 * at::matmul(left, book.t()) + book.square().sum(1);
+    const bool last = i + 1 == chain_.size();
+    const int64_t kept = last ? 1 : std::min(config_.search_beams, errors.size(1) * size);
+    const at::Tensor best = std::get<1>(errors.flatten(1).topk(kept, 1, /*largest=*/false));  // [rows, kept]
+    const at::Tensor from = at::floor_divide(best, size).unsqueeze(-1), code = at::remainder(best, size);
+    codes = at::cat({codes.gather(1, from.expand({-1, -1, codes.size(2)})), code.unsqueeze(-1)}, 2);
+    left = left.gather(1, from.expand({-1, -1, dim})) - book.index_select(0, code.flatten()).view({rows, kept, dim});
+  }
+  return codes.view({x.size(0), x.size(1), -1});
 }
 
 at::Tensor ResidualQuantizerImpl::passed_on(const at::Tensor& x, const at::Tensor& sum) const {
@@ -164,6 +190,8 @@ QuantizerImpl::QuantizerImpl(const QuantizerConfig& config, int64_t dim) : confi
           "[quantizer] orthogonal_active_only is for one codebook; switch separate_codebooks off");
   require(!config.reinmax || config.differentiable_choice,
           "[quantizer] reinmax is a kind of differentiable_choice; switch that on, too");
+  require(config.search_beams == 1 || (config.kind == "vq" && config.codebooks == 1 && !config.cosine),
+          "[quantizer] search_beams is for vq with one codebook a stage and plain distances; set it to 1");
   require(config.dropout_keep < config.quantizers || !config.dropout || config.quantizers == 1,
           "[quantizer] dropout_keep {} must be below quantizers {}", config.dropout_keep, config.quantizers);
   codebook_size_ = config.kind == "fsq" ? std::accumulate(config.levels.begin(), config.levels.end(),

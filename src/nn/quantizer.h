@@ -59,6 +59,9 @@ struct QuantizerConfig {
   double entropy_sharpness = 100;   // inverse temperature of the assignment probabilities
   bool factorised_entropy = false;  // see nn/lookup_free.h
   double scale = 1;                 // of the first stage's bits
+  // vq, outside of training: the best so many beginnings of a frame's codes are followed to the last stage, not
+  // only the nearest code of every stage. Fewer errors in the same bits; codes mean what they meant.
+  int64_t search_beams = 1;
   std::string lfq_activation = "none";
 
   int64_t codes_per_frame() const { return groups * quantizers * codebooks; }
@@ -91,6 +94,7 @@ struct ResidualQuantizerImpl : torch::nn::Module {
   torch::nn::ModuleList stages;
 
  private:
+  at::Tensor search(const at::Tensor& x);  // x [batch, frames, dim] -> codes [batch, frames, quantizers]
   // The sum of all stages with the gradient that x is to have of it.
   at::Tensor passed_on(const at::Tensor& x, const at::Tensor& sum) const;
 

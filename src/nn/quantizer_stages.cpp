@@ -59,6 +59,7 @@ struct VectorStage : QuantizerStage {
   }
 
   at::Tensor vectors(const at::Tensor& codes) override { return codebook_->vectors(codes); }
+  at::Tensor codes() const override { return codebook_->codes_seen().squeeze(0); }
 
  private:
   // [batch, frames, heads * dim] -> [books, rows, dim]: a book a head, or all heads' rows for the one book.

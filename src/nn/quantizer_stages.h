@@ -20,6 +20,8 @@ struct QuantizerStage : torch::nn::Module {
   // codebooks look at; undefined: all.
   virtual Result quantize(const at::Tensor& x, Draws* draws, bool update, const at::Tensor& counted) = 0;
   virtual at::Tensor vectors(const at::Tensor& codes) = 0;  // codes [..., codebooks] -> [..., dim]
+  // Of a stage with one codebook: its codes as x is compared with them, [size, dim].
+  virtual at::Tensor codes() const { return {}; }
   // What the first stage sees of the projected input.
   virtual at::Tensor prepare(const at::Tensor& x) { return x; }
 };

@@ -8,6 +8,7 @@
 #include "pretrained/encodec_names.h"
 #include "pretrained/hubert_names.h"
 #include "pretrained/t5_names.h"
+#include "pretrained/vocos_names.h"
 #include "pretrained/vq_wav2vec_names.h"
 
 namespace melete {
@@ -60,6 +61,11 @@ Encodec import_encodec(const std::string& path, double kbit_per_second) {
   return foreign_encodec::load(config, file.tensors, file.path);
 }
 
+Vocos import_vocos(const std::string& path) {
+  const ForeignFile file = read_foreign(path);
+  return foreign_vocos::load(foreign_vocos::from_weights(file.tensors, file.path), file.tensors, file.path);
+}
+
 std::unique_ptr<T5TextEncoder> import_t5(const std::string& path, const std::string& sentencepiece_path,
                                          int64_t max_tokens) {
   const ForeignFile file = read_foreign(path);
@@ -94,6 +100,22 @@ FrozenModel frozen(const T5TextEncoder& encoder) {
   at::Tensor stored = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
   std::memcpy(stored.data_ptr(), bytes.data(), bytes.size());
   result.tensors.emplace(kPieces, stored);
+  return result;
+}
+
+FrozenModel frozen(const Vocos& vocoder, const MelFramesConfig& mel) {
+  MelFramesConfig settings = mel;
+  FrozenModel result{"vocos", {{"mel", schema_of(settings).json()}, {"model", json_of(vocoder)}}, {}};
+  for (const auto& [name, tensor] : tensors_of(*vocoder)) result.tensors["vocoder." + name] = tensor;
+  return result;
+}
+
+FrozenModel frozen(const Encodec& codec, const Vocos& vocoder, int64_t bandwidth) {
+  FrozenModel result{"encodec-vocos",
+                     {{"encodec", json_of(codec)}, {"model", json_of(vocoder)}, {"bandwidth", bandwidth}},
+                     {}};
+  for (const auto& [name, tensor] : tensors_of(*codec)) result.tensors["encodec." + name] = tensor;
+  for (const auto& [name, tensor] : tensors_of(*vocoder)) result.tensors["vocoder." + name] = tensor;
   return result;
 }
 

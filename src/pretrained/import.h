@@ -10,6 +10,7 @@
 #include "pretrained/hubert.h"
 #include "pretrained/kmeans_tokenizer.h"
 #include "pretrained/t5.h"
+#include "pretrained/vocos_features.h"
 #include "pretrained/vq_wav2vec.h"
 #include "roles/semantic_tokenizer.h"
 #include "run/frozen_file.h"
@@ -19,6 +20,7 @@ namespace melete {
 // The models themselves, from files as they are downloaded.
 Hubert import_hubert(const std::string& path, int64_t layers = 0);  // the lowest so many; 0: all
 Encodec import_encodec(const std::string& path, double kbit_per_second = 6);
+Vocos import_vocos(const std::string& path);
 std::unique_ptr<T5TextEncoder> import_t5(const std::string& path, const std::string& sentencepiece_path,
                                          int64_t max_tokens = 256);
 // sample_rate_hz: of the sound that it is given, 0 for the 16 kHz that it was trained with. At another rate
@@ -29,6 +31,10 @@ std::unique_ptr<VqWav2VecTokenizer> import_vq_wav2vec(const std::string& path, i
 FrozenModel frozen(const Hubert& model);
 FrozenModel frozen(const Encodec& model);
 FrozenModel frozen(const T5TextEncoder& encoder);
+// A vocoder as a run of vocos leaves it, which is how systems/vocos opens it.
+FrozenModel frozen(const Vocos& vocoder, const MelFramesConfig& mel);
+// bandwidth: which of the vocoder's conditions
+FrozenModel frozen(const Encodec& codec, const Vocos& vocoder, int64_t bandwidth);
 FrozenModel frozen(const KmeansTokenizer& tokenizer);
 FrozenModel frozen(const VqWav2VecTokenizer& tokenizer);
 Hubert hubert_of(const FrozenModel& stored, const std::string& where);

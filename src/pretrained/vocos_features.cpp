@@ -26,8 +26,7 @@ MelVocos::MelVocos(const MelFramesConfig& config, Vocos vocoder)
           "[vocos] the vocoder makes {} samples of a frame ({}), its frames are {} apart ({})", vocos.hop,
           vocos.edges, config.hop, config.edges);
   freeze(*vocoder_);
-  MelFramesConfig settings = config;
-  identity_ = identity_with(kind(), schema_of(settings).json(), "", vocoder_);
+  identity_ = identity_with(kind(), identifying_settings(config), "", vocoder_);
 }
 
 at::Tensor MelVocos::encode(const at::Tensor& audio) const {

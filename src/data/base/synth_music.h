@@ -19,6 +19,9 @@ struct SynthOptions {
   std::string format = "flac";  // or "wav"
   std::string voice;            // speech: who says everything; empty: many voices
   std::string timings;          // speech: file for the times of its phonemes; empty: none
+  // speech: one reader in one session, everything at this pace and at one level; 0: each in its own way
+  int64_t words_per_minute = 0;
+  std::string texts;  // speech: file of what is said, a line each; empty: sentences made up
 };
 
 struct MusicPiece {

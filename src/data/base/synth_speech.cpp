@@ -11,6 +11,8 @@
 #include "data/base/phonemes.h"
 #include "data/base/synth_dsp.h"
 #include "data/base/synth_files.h"
+#include "data/base/synth_sentences.h"
+#include "data/base/text_lines.h"
 #include "io/base/resample.h"
 
 namespace melete {
@@ -124,7 +126,8 @@ std::vector<float> recorded(const EspeakSpeech& speech, const Utterance& utteran
   float peak = 0;
   for (const float sample : samples) peak = std::max(peak, std::abs(sample));
   Rng rng(random_key(static_cast<uint64_t>(utterance.voice.pitch), utterance.text));
-  const auto gain = peak > 0 ? static_cast<float>(std::pow(10.0, -rng.uniform(2, 9) / 20.0)) / peak : 0.0f;
+  const double below_full_db = utterance.one_level ? 4 : rng.uniform(2, 9);
+  const auto gain = peak > 0 ? static_cast<float>(std::pow(10.0, -below_full_db / 20.0)) / peak : 0.0f;
   Signal signal(samples.begin(), samples.end());
   high_pass(signal, 30, rate_hz);
   fade(signal, rate_hz / 200, rate_hz / 200);
@@ -159,7 +162,10 @@ Utterance make_utterance(uint64_t seed, int64_t index, double seconds, const Spe
     utterance.voice.pitch = static_cast<int>(rng.integer(20, 81));
   }
   Grammar grammar(rng);
-  const auto sentence = [&] { return style.short_sentences ? grammar.short_sentence() : grammar.sentence(); };
+  const auto sentence = [&] {
+    if (style.varied) return varied_sentence(rng);
+    return style.short_sentences ? grammar.short_sentence() : grammar.sentence();
+  };
   utterance.text = sentence();
   const double words_wanted = seconds * utterance.voice.words_per_minute / 60.0;
   while (static_cast<double>(words_in(utterance.text)) + 4 < words_wanted) utterance.text += " " + sentence();
@@ -183,13 +189,24 @@ SpokenUtterance speak_timed(const Utterance& utterance, int rate_hz) {
   return spoken;
 }
 
-void synth_speech(const SynthOptions& options, const ProgressCallback& progress, const SpeechStyle& style) {
+int64_t synth_speech(const SynthOptions& given, const ProgressCallback& progress, const SpeechStyle& style) {
+  SynthOptions options = given;
+  std::vector<std::string> texts;
+  if (!options.texts.empty()) {
+    texts = text_lines(options.texts);
+    options.count = static_cast<int64_t>(texts.size());
+  }
   const bool timed = !options.timings.empty();
   std::map<int64_t, SpokenTiming> timings;
   std::mutex mutex;
   write_synth_files(options, "speech", progress, [&](int64_t index) {
     Utterance utterance = make_utterance(options.seed, index, options.seconds, style);
     if (!options.voice.empty()) utterance.voice = {options.voice, utterance.voice.words_per_minute, 50};
+    if (options.words_per_minute > 0) {
+      utterance.voice.words_per_minute = static_cast<int>(options.words_per_minute);
+      utterance.one_level = true;
+    }
+    if (!texts.empty()) utterance.text = texts[static_cast<size_t>(index)];
     if (!timed) return SynthFile{speak(utterance, options.rate_hz), utterance.text};
     SpokenUtterance spoken = speak_timed(utterance, options.rate_hz);
     spoken.timing.path = synth_path(options, "speech", index);
@@ -197,10 +214,11 @@ void synth_speech(const SynthOptions& options, const ProgressCallback& progress,
     timings[index] = std::move(spoken.timing);
     return SynthFile{std::move(spoken.samples), utterance.text};
   });
-  if (!timed) return;
+  if (!timed) return options.count;
   Timings all;
   for (auto& [index, timing] : timings) all.list.push_back(std::move(timing));
   write_timings(options.timings, all);
+  return options.count;
 }
 
 }  // namespace melete

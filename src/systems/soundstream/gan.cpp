@@ -17,6 +17,8 @@ void describe(Schema& s, SoundStreamLossConfig& c) {
            "squared error of the wave, or the error in dB beside the wave's own power")
       .one_of({"squared", "relative"});
   s.section("mel", c.mel, "multi-scale mel loss");
+  s.option("root_spectrum_weight", c.root_spectrum_weight, "of the distance of spectra's roots").at_least(0);
+  s.section("root_spectrum", c.root_spectrum, "spectra with roots of magnitudes, phases included");
 }
 
 void describe(Schema& s, SoundStreamGanConfig& c) {
@@ -88,7 +90,9 @@ NamedLosses DiscriminatorsImpl::losses(const Contest& contest, bool with_penalty
 }
 
 SoundStreamGanImpl::SoundStreamGanImpl(const SoundStreamGanConfig& config)
-    : config_(config), mel_loss_(config.loss.mel, config.codec.sample_rate_hz) {
+    : config_(config),
+      mel_loss_(config.loss.mel, config.codec.sample_rate_hz),
+      root_spectrum_loss_(config.loss.root_spectrum, config.codec.sample_rate_hz) {
   codec = register_module("codec", SoundStream(config.codec));
   discriminators = register_module("discriminators", Discriminators(config));
 }
@@ -173,6 +177,11 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
                   {"adversarial", opposition.adversarial.detach()},
                   {"feature", opposition.feature.detach()},
                   {"commitment", commitment.detach()}};
+  if (weights.root_spectrum_weight > 0) {
+    const at::Tensor roots = root_spectrum_loss_(real.flatten(0, 1), fake.flatten(0, 1));
+    result.total = result.total + weights.root_spectrum_weight * roots;
+    result.named.emplace_back("root_spectrum", roots.detach());
+  }
   return result;
 }
 

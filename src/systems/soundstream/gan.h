@@ -26,6 +26,8 @@ struct SoundStreamLossConfig {
   // passages count as much as loud ones.
   std::string reconstruction = "squared";
   MelLossConfig mel;
+  double root_spectrum_weight = 0;
+  RootSpectrumLossConfig root_spectrum;
 };
 void describe(Schema& schema, SoundStreamLossConfig& config);
 
@@ -80,7 +82,7 @@ struct SoundStreamGanImpl : torch::nn::Module {
 
   struct GeneratorLosses {
     at::Tensor total;
-    NamedLosses named;  // unweighted: reconstruction, mel, adversarial, feature, commitment
+    NamedLosses named;  // unweighted: reconstruction, mel, adversarial, feature, commitment; root_spectrum
     SoundStreamImpl::Output output;
   };
   // wave [batch, samples]; target: what should come out (denoising), else the wave itself. With `contest`,
@@ -112,6 +114,7 @@ struct SoundStreamGanImpl : torch::nn::Module {
 
   SoundStreamGanConfig config_;
   MultiScaleMelLoss mel_loss_;
+  RootSpectrumLoss root_spectrum_loss_;
 };
 TORCH_MODULE(SoundStreamGan);
 

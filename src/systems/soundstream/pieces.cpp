@@ -131,7 +131,8 @@ std::vector<float> PieceDecoder::run(int64_t frames) {
   const int64_t from_here = done_ - held_begin_, frame = model_->samples_per_frame();
   const at::Tensor codes =
       held_.narrow(0, 0, from_here + frames).transpose(0, 1).unsqueeze(1).to(device_of(*model_));
-  const at::Tensor wave = model_->decode_codes(codes).flatten().to(at::kCPU, at::kFloat).contiguous();
+  const at::Tensor wave =
+      model_->decode_codes(codes, nullptr, held_begin_).flatten().to(at::kCPU, at::kFloat).contiguous();
   const float* begin = wave.data_ptr<float>() + from_here * frame;
   std::vector<float> samples(begin, begin + frames * frame);
   done_ += frames;

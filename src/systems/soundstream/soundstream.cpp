@@ -5,8 +5,10 @@
 #include <functional>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/random.h"
 #include "core/device.h"
 #include "io/base/resample.h"
 
@@ -17,6 +19,7 @@ namespace {
 // Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their
 // size likewise. What the layers add to the shortcuts starts small.
 constexpr double kFrontLevel = 2, kLogSlope = 0.3, kBesideShortcut = 0.1;
+constexpr int64_t kSignRows = 1024;  // frames after which drawn signs repeat: ten seconds at 100 frames a second
 
 // x + elu(conv1x1(elu(dilated conv(x)))), the branch optionally gated by squeeze-excite
 struct ResidualUnit : torch::nn::Module {
@@ -38,6 +41,18 @@ struct ResidualUnit : torch::nn::Module {
   CausalConv1d dilated{nullptr}, pointwise{nullptr};
   SqueezeExcite squeeze_excite{nullptr};
 };
+
+// The same on every machine: signs are part of what the codec is.
+at::Tensor draw_signs(int64_t hop, int64_t channels, int64_t first_drawn) {
+  at::Tensor signs = at::ones({kSignRows, channels, hop});
+  auto sign = signs.accessor<float, 3>();
+  Rng rng(random_key(0, "signs of a lapped front"));
+  for (int64_t row = 0; row < kSignRows; ++row)
+    for (int64_t channel = 0; channel < channels; ++channel)
+      for (int64_t i = first_drawn; i < hop; ++i)
+        if ((rng.next() >> 63) != 0) sign[row][channel][i] = -1;
+  return signs.flatten(1);
+}
 
 LocalTransformer make_attention(const SoundStreamConfig& config) {
   LocalTransformerConfig attention;
@@ -91,6 +106,16 @@ void describe(Schema& s, SoundStreamConfig& c) {
   s.option("front_hop", c.front_hop, "lapped: samples of such a frame; an even number")
       .at_least(2)
       .unit("samples");
+  s.option("noise_from_hz", c.noise_from_hz,
+           "lapped: from here on only the sizes of coefficients are coded, their signs are drawn; 0: nowhere")
+      .at_least(0)
+      .unit("Hz");
+}
+
+int64_t SoundStreamConfig::signed_coefficients() const {
+  if (noise_from_hz <= 0) return front_hop;
+  const double coefficient_hz = static_cast<double>(sample_rate_hz) / 2 / static_cast<double>(front_hop);
+  return std::min(front_hop, static_cast<int64_t>(std::lround(noise_from_hz / coefficient_hz)));
 }
 
 int64_t SoundStreamConfig::samples_per_frame() const {
@@ -132,6 +157,8 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
 
   const bool lapped = config.front == "lapped";
   if (lapped) front_.emplace(config.front_hop);
+  if (lapped && config.signed_coefficients() < config.front_hop)
+    signs_ = draw_signs(config.front_hop, config.input_channels, config.signed_coefficients());
   const int64_t sound_in = config.input_channels * (lapped ? 3 * config.front_hop : 1);
   const int64_t sound_out = config.input_channels * (lapped ? config.front_hop : 1);
   encoder_input =
@@ -192,9 +219,16 @@ std::pair<at::Tensor, at::Tensor> SoundStreamImpl::front_frames(const at::Tensor
   return {side_by_side(companded), side_by_side(seen).transpose(1, 2)};
 }
 
-at::Tensor SoundStreamImpl::front_wave(const at::Tensor& coefficients, FrameHistory* history) const {
-  const int64_t batch = coefficients.size(0), channels = config_.input_channels;
-  const at::Tensor rows = coefficients.view({batch, coefficients.size(1), channels, config_.front_hop})
+at::Tensor SoundStreamImpl::front_wave(const at::Tensor& coefficients, FrameHistory* history,
+                                       int64_t first) const {
+  const int64_t batch = coefficients.size(0), frames = coefficients.size(1),
+                channels = config_.input_channels;
+  at::Tensor drawn = coefficients;
+  if (signs_.defined()) {
+    const at::Tensor numbers = at::arange(first, first + frames, at::kLong).remainder_(kSignRows);
+    drawn = coefficients * sent_to(coefficients.device(), signs_.index_select(0, numbers));
+  }
+  const at::Tensor rows = drawn.view({batch, frames, channels, config_.front_hop})
                               .transpose(1, 2)
                               .flatten(0, 1);
   at::Tensor* last_half = history != nullptr ? &history->of(*this) : nullptr;
@@ -217,7 +251,10 @@ SoundStreamImpl::Output SoundStreamImpl::forward(const at::Tensor& wave, Draws* 
   Output output;
   output.encoded = encode(wave, denoise);
   output.quantized = quantizer->forward(output.encoded, draws, update);
-  output.wave = decode(output.quantized.vectors, denoise);
+  // In training any row of drawn signs may come first, so that none of them is learned by heart.
+  const bool any_row = signs_.defined() && is_training() && draws != nullptr;
+  output.wave = decode(output.quantized.vectors, denoise, nullptr,
+                       any_row ? draws->integer("first frame", 0, kSignRows) : 0);
   return output;
 }
 
@@ -263,7 +300,9 @@ at::Tensor SoundStreamImpl::encode(const at::Tensor& wave, std::optional<bool> d
   return x;
 }
 
-at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise, FrameHistory* history) {
+at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise, FrameHistory* history,
+                                   int64_t first_frame) {
+  if (history != nullptr) first_frame = std::exchange(history->frames, history->frames + x.size(1));
   if (denoise) x = decoder_film(x, denoise_condition(*denoise, x));
   if (!decoder_attention.is_empty()) x = attend(decoder_attention, x, history);
   const at::Tensor vectors = x;
@@ -272,7 +311,8 @@ at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise, Fr
   x = decoder_output(x, Activation::none, history);
   if (!front_) return x;
   const at::Tensor coefficients = x.transpose(1, 2);  // [batch, frames of the front, channels * hop]
-  return front_wave(coefficients + decoder_shortcut(vectors).reshape(coefficients.sizes()), history);
+  return front_wave(coefficients + decoder_shortcut(vectors).reshape(coefficients.sizes()), history,
+                    first_frame * (coefficients.size(1) / vectors.size(1)));
 }
 
 at::Tensor SoundStreamImpl::tokenize(const at::Tensor& wave, int64_t rate_hz) {
@@ -284,7 +324,8 @@ at::Tensor SoundStreamImpl::tokenize(const at::Tensor& wave, int64_t rate_hz) {
   return codes;
 }
 
-at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes, FrameHistory* history) {
+at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes, FrameHistory* history,
+                                         int64_t first_frame) {
   const int64_t groups = config_.quantizer.groups;
   at::Tensor grouped = codes;
   if (codes.dim() == 3) {
@@ -293,7 +334,7 @@ at::Tensor SoundStreamImpl::decode_codes(const at::Tensor& codes, FrameHistory* 
     grouped =
         codes.view({codes.size(0), codes.size(1), groups, codes.size(2) / groups}).permute({2, 0, 1, 3});
   }
-  return decode(quantizer->decode(grouped.to(at::kLong)), {}, history);
+  return decode(quantizer->decode(grouped.to(at::kLong)), {}, history, first_frame);
 }
 
 int64_t SoundStreamImpl::samples_per_frame() const {

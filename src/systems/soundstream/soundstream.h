@@ -54,9 +54,13 @@ struct SoundStreamConfig {
   // samples ahead.
   std::string front = "wave";
   int64_t front_hop = 160;
+  // Lapped: from this frequency on, the decoder says how large a coefficient is and its sign is drawn, by the
+  // frame's number. What no bits are left for would otherwise keep its sign from frame to frame, and be a tone.
+  double noise_from_hz = 0;
 
   int64_t samples_per_frame() const;
   int64_t look_ahead() const { return front == "lapped" ? front_hop : 0; }  // samples
+  int64_t signed_coefficients() const;  // of a frame of a lapped front: those below noise_from_hz
 };
 void describe(Schema& schema, SoundStreamConfig& config);
 
@@ -99,14 +103,15 @@ struct SoundStreamImpl : torch::nn::Module {
   // history: of the chunks before this one, see nn/conv.h.
   at::Tensor encode(const at::Tensor& wave, std::optional<bool> denoise = {}, int64_t ahead = 0,
                     FrameHistory* history = nullptr);
-  // [batch, frames, dim] -> wave
-  at::Tensor decode(at::Tensor vectors, std::optional<bool> denoise = {}, FrameHistory* history = nullptr);
+  // [batch, frames, dim] -> wave. first_frame: its number in the sound, where there is no history to tell.
+  at::Tensor decode(at::Tensor vectors, std::optional<bool> denoise = {}, FrameHistory* history = nullptr,
+                    int64_t first_frame = 0);
 
   // Without gradient, in eval mode: wave as in prepare() -> codes [groups, batch, frames, quantizers].
   at::Tensor tokenize(const at::Tensor& wave, int64_t rate_hz = 0);
   // codes [groups, batch, frames, quantizers] or [batch, frames, groups * quantizers]; later quantizers may
   // be missing.
-  at::Tensor decode_codes(const at::Tensor& codes, FrameHistory* history = nullptr);
+  at::Tensor decode_codes(const at::Tensor& codes, FrameHistory* history = nullptr, int64_t first_frame = 0);
 
   int64_t samples_per_frame() const;
   double frames_per_second() const;
@@ -126,13 +131,15 @@ struct SoundStreamImpl : torch::nn::Module {
   // wave [batch, channels, samples] -> companded coefficients [batch, frames of the front, channels * hop]
   // and what the convolutions see, [batch, three times as many, frames of the front]
   std::pair<at::Tensor, at::Tensor> front_frames(const at::Tensor& wave, int64_t ahead) const;
-  at::Tensor front_wave(const at::Tensor& coefficients, FrameHistory* history) const;  // back to a wave
+  // back to a wave; first: the number of the first frame of the front
+  at::Tensor front_wave(const at::Tensor& coefficients, FrameHistory* history, int64_t first) const;
   // Attention over a chunk and as much before it as it sees, from a border of its windows on.
   at::Tensor attend(LocalTransformer& attention, const at::Tensor& x, FrameHistory* history) const;
   at::Tensor denoise_condition(bool denoise, const at::Tensor& like) const;
 
   SoundStreamConfig config_;
   std::optional<LappedTransform> front_;
+  at::Tensor signs_;  // [kSignRows, channels * hop], repeated for ever: 1 where the decoder's own sign stands
 };
 TORCH_MODULE(SoundStream);
 

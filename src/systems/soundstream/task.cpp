@@ -18,8 +18,9 @@ namespace {
 
 constexpr int64_t kSamplesShown = 4;
 
-// Mean over the stages that were in use.
-void add_code_use(NamedTensors& named, const Quantized& quantized, const QuantizerImpl& quantizer) {
+// Mean over the stages that were in use; with `each`, also of every one of them, counted from 1.
+void add_code_use(NamedTensors& named, const Quantized& quantized, const QuantizerImpl& quantizer,
+                  bool each = false) {
   std::vector<at::Tensor> perplexities, shares;
   for (int64_t group = 0; group < quantized.codes.size(0); ++group)
     for (int64_t place = 0; place < quantized.stages * quantizer.config().codebooks; ++place) {
@@ -30,6 +31,11 @@ void add_code_use(NamedTensors& named, const Quantized& quantized, const Quantiz
     }
   named.emplace_back("perplexity", at::stack(perplexities).mean());
   named.emplace_back("code_use", at::stack(shares).mean());
+  if (!each) return;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    named.emplace_back(fmt::format("code_use_{}", i + 1), shares[i]);
+    named.emplace_back(fmt::format("perplexity_{}", i + 1), perplexities[i]);
+  }
 }
 
 }  // namespace
@@ -134,7 +140,7 @@ Losses SoundStreamTask::validate(const Batch& batch, const StepContext& context)
   }
   if (const auto tones = steady_tones(real.reshape({1, -1}), fake.reshape({1, -1}), rate_hz))
     losses.named.emplace_back("steady_tones", at::scalar_tensor(*tones));
-  add_code_use(losses.named, result.output.quantized, *gan_->codec->quantizer);
+  add_code_use(losses.named, result.output.quantized, *gan_->codec->quantizer, true);
   return losses;
 }
 

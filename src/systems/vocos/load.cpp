@@ -16,15 +16,29 @@ MelFramesConfig mel_of(const FoundCheckpoint& found) {
   return mel;
 }
 
-}  // namespace
-
-std::unique_ptr<AudioFeatures> load_vocos(const FoundCheckpoint& found) {
+Vocos vocoder_of(const FoundCheckpoint& found) {
   VocosConfig config;
   schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
   Vocos vocoder(config);
   vocoder->eval();
   load_weights(*vocoder, "vocoder.", found, Weights::best, "vocos");
-  return std::make_unique<MelVocos>(mel_of(found), vocoder);
+  return vocoder;
+}
+
+}  // namespace
+
+std::unique_ptr<AudioFeatures> load_vocos(const FoundCheckpoint& found) {
+  return std::make_unique<MelVocos>(mel_of(found), vocoder_of(found));
+}
+
+std::unique_ptr<AudioFeatures> load_encodec_vocos(const FoundCheckpoint& found) {
+  const auto& settings = found.checkpoint.meta.at("config");
+  EncodecConfig config;
+  schema_of(config).apply(settings.at("encodec"));
+  Encodec codec(config);
+  codec->eval();
+  load_weights(*codec, "encodec.", found, Weights::best, "encodec");
+  return std::make_unique<EncodecVocos>(codec, vocoder_of(found), settings.at("bandwidth").get<int64_t>());
 }
 
 std::unique_ptr<AudioFeatures> open_mel_features(const MelFramesConfig& given, const std::string& vocoder) {

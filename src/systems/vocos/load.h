@@ -11,6 +11,7 @@
 namespace melete {
 
 std::unique_ptr<AudioFeatures> load_vocos(const FoundCheckpoint& found);
+std::unique_ptr<AudioFeatures> load_encodec_vocos(const FoundCheckpoint& found);  // of `melete import vocos`
 
 // Mel frames and what makes them audible: a run of vocos, which must have been trained on such frames, or,
 // where `vocoder` is empty, Griffin-Lim.

@@ -7,7 +7,7 @@ namespace melete {
 System vocos_system() {
   System system{"vocos", "vocoder: mel frames to sound"};
   system.trains = {{"vocos", "a vocoder: mel frames to sound", make_vocos_recipe, {}}};
-  system.audio_features = {{"vocos", load_vocos}};
+  system.audio_features = {{"vocos", load_vocos}, {"encodec-vocos", load_encodec_vocos}};
   return system;
 }
 

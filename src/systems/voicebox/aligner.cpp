@@ -75,6 +75,9 @@ void describe(Schema& s, AlignerConfig& c) {
   s.option("phoneme_dim", c.phoneme_dim, "of their embeddings").at_least(1);
   s.option("frame_dim", c.frame_dim, "values of a frame; 0: as many as the frames have").at_least(0);
   s.option("attention_dim", c.attention_dim, "of the space in which they meet").at_least(1);
+  s.option("phoneme_context", c.phoneme_context,
+           "phonemes that are heard together, odd; with 1 boundaries are where sounds change")
+      .at_least(1);
   s.option("temperature", c.temperature, "of a squared distance in it").at_least(0);
   s.option("blank", c.blank, "score of no phoneme in the forward-sum loss");
   s.option("prior", c.prior, "how firmly a straight diagonal is expected; 0: not at all").at_least(0);
@@ -83,9 +86,11 @@ void describe(Schema& s, AlignerConfig& c) {
 
 AlignerImpl::AlignerImpl(const AlignerConfig& config) : config_(config) {
   const int64_t keys = config.phoneme_dim, queries = config.frame_dim;
+  require(config.phoneme_context % 2 == 1, "[aligner] expected an odd phoneme_context, got {}",
+          config.phoneme_context);
   if (config.phonemes > 0)
     phoneme_embedding = register_module("phoneme_embedding", torch::nn::Embedding(config.phonemes, keys));
-  key_input = register_module("key_input", convolution(keys, 2 * keys, 3));
+  key_input = register_module("key_input", convolution(keys, 2 * keys, config.phoneme_context));
   key_output = register_module("key_output", convolution(2 * keys, config.attention_dim, 1));
   query_input = register_module("query_input", convolution(queries, 2 * queries, 3));
   query_middle = register_module("query_middle", convolution(2 * queries, queries, 1));
@@ -103,7 +108,7 @@ at::Tensor AlignerImpl::scores(const at::Tensor& frames, const at::Tensor& embed
   return -config_.temperature * squared.clamp_min(0);
 }
 
-Alignment AlignerImpl::forward(const AlignerInput& given) {
+Alignment AlignerImpl::forward(const AlignerInput& given, double prior_share) {
   require(given.embeddings.defined() || !phoneme_embedding.is_empty(),
           "[aligner] this one has no phonemes of its own, so their embeddings must be given");
   // Padding must not reach real phonemes and frames through the convolutions.
@@ -122,9 +127,12 @@ Alignment AlignerImpl::forward(const AlignerInput& given) {
   Alignment result;
   const at::Tensor absent = there.logical_not().unsqueeze(1);
   result.scores = scores(mel, embeddings).masked_fill(absent, kImpossible);
-  if (!config_.as_upstream && config_.prior > 0) {
-    const at::Tensor prior = diagonal_prior(frame_lengths, phoneme_lengths, frames, n, config_.prior);
-    result.scores = (result.scores.log_softmax(-1) + prior).masked_fill(absent, kImpossible);
+  if (!config_.as_upstream) {
+    result.scores = result.scores.log_softmax(-1);
+    if (config_.prior > 0 && prior_share > 0)
+      result.scores = result.scores + prior_share * diagonal_prior(frame_lengths, phoneme_lengths, frames, n,
+                                                                   config_.prior);
+    result.scores = result.scores.masked_fill(absent, kImpossible);
   }
   result.soft = result.scores.softmax(-1);
   const at::Tensor value = config_.as_upstream ? result.soft : result.scores.log_softmax(-1);

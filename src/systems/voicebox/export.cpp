@@ -4,6 +4,7 @@
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/system.h"
 #include "train/exporter.h"
+#include "train/torch_optimiser.h"
 
 namespace melete {
 
@@ -17,6 +18,8 @@ class VoiceboxExporter final : public Exporter {
  public:
   VoiceboxExporter(const Checkpoint& checkpoint, const std::string& path)
       : Exporter(checkpoint, path), model_(config_of(checkpoint)) {
+    require(!model_->config().skip_noise,
+            "[export] {} was trained with model.skip_noise, which voicebox-pytorch does not know", path);
     for (const auto& pair : voicebox_pytorch::pairs(*model_)) ours_[pair.theirs] = pair.ours;
   }
 
@@ -57,39 +60,20 @@ class VoiceboxExporter final : public Exporter {
     return {{"$ordered", entries}};
   }
 
-  // The state of torch.optim.Adam over the network's parameters.
+  // As its trainer's optimiser saves itself, with what its scheduler has put there.
   Json optimiser() {
-    const Json& settings = checkpoint_.meta.at("config").at("task").at("optimiser");
-    const TensorMap like = voicebox_pytorch::state_dict(*model_);
-    const std::vector<std::string> order = voicebox_pytorch::optimiser_order(*model_);
-    Json state = Json::array(), params = Json::array();
-    for (size_t i = 0; i < order.size(); ++i) {
-      params.push_back(i);
-      const std::string key = "optimiser.network." + ours_.at(order[i]);
-      if (!checkpoint_.tensors.count(key + ".first")) continue;  // never had a gradient
-      const std::string place = fmt::format("optim.state.{}.", i);
-      const auto moment = [&](const char* ours) {
-        return stored(key + ours).reshape(like.at(order[i]).sizes());
-      };
-      state.push_back({i,
-                       {{"step", reference(place + "step", stored(key + ".step").to(at::kFloat))},
-                        {"exp_avg", reference(place + "exp_avg", moment(".first"))},
-                        {"exp_avg_sq", reference(place + "exp_avg_sq", moment(".second"))}}});
+    TorchOptimiser like{.phase = "network",
+                        .settings = checkpoint_.meta.at("config").at("task").at("optimiser"),
+                        .path = path_};
+    const TensorMap shapes = voicebox_pytorch::state_dict(*model_);
+    for (const std::string& theirs : voicebox_pytorch::optimiser_order(*model_)) {
+      like.order.push_back(ours_.at(theirs));
+      like.shapes[like.order.back()] = shapes.at(theirs).sizes().vec();
     }
-    require(!state.empty(), "[export] {} holds no optimiser; try --for finetune", path_);
-    const Json group = {{"lr", settings.at("learning_rate")},
-                        {"betas", {{"$tuple", {settings.at("beta1"), settings.at("beta2")}}}},
-                        {"eps", settings.at("eps")},
-                        {"weight_decay", settings.at("weight_decay")},
-                        {"amsgrad", false},
-                        {"maximize", false},
-                        {"foreach", nullptr},
-                        {"capturable", false},
-                        {"differentiable", false},
-                        {"fused", false},
-                        {"initial_lr", settings.at("learning_rate")},
-                        {"params", params}};
-    return {{"state", {{"$dict", state}}}, {"param_groups", Json::array({group})}};
+    Json state = torch_optimiser_state(
+        checkpoint_, like, [&](const std::string& name, const at::Tensor& t) { return reference(name, t); });
+    for (Json& group : state["param_groups"]) group["initial_lr"] = like.settings.at("learning_rate");
+    return state;
   }
 
   // Of torch's CosineAnnealingLR where this run stands.

@@ -12,18 +12,6 @@ namespace melete::voicebox {
 
 namespace {
 
-at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws) {
-  const int64_t rows = batch.frames.size(0), frames = batch.frames.size(1);
-  const auto device = batch.frames.device();
-  const bool own_lengths = !config.as_upstream && batch.valid.defined() && batch.valid.size(1) == frames;
-  const at::Tensor lengths = row_lengths(own_lengths ? batch.valid : at::Tensor(), rows, frames, device);
-  const at::Tensor spans =
-      span_mask(lengths, frames, config.hidden_share_low, config.hidden_share_high, draws);
-  if (config.as_upstream) return spans;
-  const at::Tensor whole = sent_to(device, chance_mask({rows}, config.hide_all, "hide_all", draws));
-  return at::logical_or(spans, whole.unsqueeze(1));
-}
-
 // losses.times and losses.hidden are set, and dropped where rows are.
 FlowLosses losses_on_line(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
                           const at::Tensor& noise, FlowLosses losses, Draws* draws) {
@@ -56,6 +44,18 @@ void describe(Schema& s, FlowMatchingConfig& c) {
       .at_most(1);
   s.option("hidden_share_high", c.hidden_share_high, "largest share").at_least(0).at_most(1);
   s.option("as_upstream", c.as_upstream, "voicebox-pytorch's arithmetic, see docs/differences.md");
+}
+
+at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws) {
+  const int64_t rows = batch.frames.size(0), frames = batch.frames.size(1);
+  const auto device = batch.frames.device();
+  const bool own_lengths = !config.as_upstream && batch.valid.defined() && batch.valid.size(1) == frames;
+  const at::Tensor lengths = row_lengths(own_lengths ? batch.valid : at::Tensor(), rows, frames, device);
+  const at::Tensor spans =
+      span_mask(lengths, frames, config.hidden_share_low, config.hidden_share_high, draws);
+  if (config.as_upstream) return spans;
+  const at::Tensor whole = sent_to(device, chance_mask({rows}, config.hide_all, "hide_all", draws));
+  return at::logical_or(spans, whole.unsqueeze(1));
 }
 
 FlowLosses flow_matching_losses(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,

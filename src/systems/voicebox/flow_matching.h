@@ -30,6 +30,9 @@ struct FlowBatch {
   at::Tensor hidden;   // bool [batch, frames] or undefined: drawn
 };
 
+// bool [batch, frames]: what is hidden of a batch. Draws: mask_fraction, mask_start, hide_all.
+at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws);
+
 struct FlowLosses {
   at::Tensor total;    // scalar: mean over rows
   at::Tensor rows;     // [batch]: of each row over its hidden frames, detached

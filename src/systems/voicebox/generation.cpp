@@ -2,10 +2,10 @@
 // says in the voice of another.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "data/base/text_lines.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
@@ -14,6 +14,7 @@
 #include "systems/spear_tts/generate.h"
 #include "systems/spear_tts/load.h"
 #include "systems/voicebox/generation_speech.h"
+#include "systems/voicebox/saved_voice.h"
 #include "systems/voicebox/system.h"
 #include "systems/voicebox/warped_distance.h"
 
@@ -26,28 +27,6 @@ using namespace voicebox;
 constexpr double kFadeSeconds = 0.01;  // over the seams of an edit
 constexpr int64_t kComparedRateHz = 16000;
 
-// Text of a recording: given, or in a file beside it.
-std::string words_of(const std::string& recording, const std::string& given, const char* flag) {
-  if (!given.empty()) return given;
-  const auto beside = std::filesystem::path(recording).replace_extension(".txt");
-  std::ifstream in(beside);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (text.empty())
-    throw UsageError(fmt::format("say what {} says: {} TEXT, or {} beside it", recording, flag,
-                                 beside.filename().string()));
-  return text;
-}
-
-std::vector<std::string> lines_of(const std::string& path) {
-  std::ifstream in(path);
-  require(in.good(), "[text_file] cannot read {}", path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);)
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
-  require(!lines.empty(), "[text_file] there is no text in {}", path);
-  return lines;
-}
-
 class VoiceboxGeneration final : public Generation {
  public:
   VoiceboxGeneration() { how_.sampling.guidance = 1; }
@@ -59,7 +38,7 @@ class VoiceboxGeneration final : public Generation {
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
     s.option("aligner", aligner_, "run of aligner, to know when a given recording says what");
     s.option("vocoder", vocoder_, "run of vocos, for a model of mel frames; none: Griffin-Lim");
-    s.option("voice", voice_, "recording whose voice is to speak");
+    s.option("voice", voice_, "recording whose voice is to speak, or the name of one that `voice save` kept");
     s.option("voice_text", voice_text_, "what it says; none: as the .txt beside it has it");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
     s.option("speed", how_.speed, "above 1: faster").at_least(0.1).at_most(10);
@@ -72,6 +51,7 @@ class VoiceboxGeneration final : public Generation {
     s.option("with", with_, "what it is to say instead");
     s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM,TO")
         .unit("s");
+    s.option("copy", copy_, "recording that becomes frames and sound again: what the vocoder alone loses");
     s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
     s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
@@ -102,14 +82,21 @@ class VoiceboxGeneration final : public Generation {
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
-    const int wishes = !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty();
+    const int wishes =
+        !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty() + !copy_.empty();
     if (wishes != 1)
       throw UsageError(
           "say what to make: one of --text WORDS, --text_file FILE, --edit RECORDING, --speech "
-          "RECORDING");
+          "RECORDING, --copy RECORDING");
     const at::NoGradGuard no_grad;
     how_.seed = run.seed;
     LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_, run.device);
+    if (!copy_.empty()) {
+      const AudioFeatures& features = *loaded.features;
+      const at::Tensor frames = features.encode(read_mono(copy_, features.rate_hz()).unsqueeze(0));
+      write(run.out, features.decode(frames)[0], features.rate_hz(), 0, run);
+      return;
+    }
     require(loaded.told_by != "none", "[voicebox] {} was trained without being told what to say", from_);
     if (loaded.told_by == "semantic") {
       say_tokens(loaded, run);
@@ -118,21 +105,28 @@ class VoiceboxGeneration final : public Generation {
     if (!speech_.empty()) throw UsageError("--speech is for a model that is told by semantic tokens");
     if (durations_.empty())
       throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
+    KnownSpeech saved;
+    if (!voice_.empty() && !std::filesystem::exists(voice_)) {
+      const std::string path = voice_path(voices_folder(), voice_);
+      require(std::filesystem::exists(path), "[voice] {} is neither a recording nor a saved voice ({})", voice_,
+              path);
+      saved = known_voice(load_voice(path), loaded);
+    }
     Speaker speaker(std::move(loaded), SpeechDurations(durations_, run.device),
                     aligner_.empty() ? nullptr : std::make_unique<SpeechAligner>(aligner_, run.device));
     if (edit_.empty())
-      read(speaker, run);
+      read(speaker, saved, run);
     else
       edit(speaker, run);
   }
 
  private:
-  void read(Speaker& speaker, const GenerationRun& run) const {
-    KnownSpeech known;
-    if (!voice_.empty())
+  void read(Speaker& speaker, const KnownSpeech& saved, const GenerationRun& run) const {
+    KnownSpeech known = saved;
+    if (!voice_.empty() && !saved.frames.defined())
       known = speaker.hear(voice_, words_of(voice_, voice_text_, "--voice_text"), voice_seconds_);
     const KnownSpeech* voice = voice_.empty() ? nullptr : &known;
-    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : lines_of(text_file_);
+    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
     const auto count = static_cast<int64_t>(texts.size());
     int64_t number = 0;
     for (int64_t i = 0; i < count; ++i) {
@@ -260,7 +254,7 @@ class VoiceboxGeneration final : public Generation {
   }
 
   std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
-  std::string durations_, aligner_, vocoder_, edit_, edit_text_, replace_, with_;
+  std::string durations_, aligner_, vocoder_, copy_, edit_, edit_text_, replace_, with_;
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
   double voice_seconds_ = 3;

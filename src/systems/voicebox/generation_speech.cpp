@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <regex>
 
@@ -56,6 +58,38 @@ std::vector<ScriptPart> read_script(std::string_view text) {
   return parts;
 }
 
+std::string words_of(const std::string& recording, const std::string& given, const char* flag) {
+  if (!given.empty()) return given;
+  const auto beside = std::filesystem::path(recording).replace_extension(".txt");
+  std::ifstream in(beside);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (text.empty())
+    throw UsageError(fmt::format("say what {} says: {} TEXT, or {} beside it", recording, flag,
+                                 beside.filename().string()));
+  return text;
+}
+
+KnownSpeech hear(const LoadedVoicebox& voicebox, SpeechAligner& aligner, const std::string& path,
+                 const std::string& text, double longest_seconds) {
+  KnownSpeech speech;
+  speech.phonemes = Phonemizer(voicebox.phonemizer)(text);
+  const auto ends = aligner.ends_seconds(read_mono(path, aligner.rate_hz()), speech.phonemes);
+  size_t kept = ends.size();
+  if (longest_seconds > 0)
+    while (kept > 1 && ends[kept - 1] > longest_seconds) --kept;
+  speech.phonemes.resize(kept);
+  double before = 0;
+  for (size_t i = 0; i < kept; ++i) {
+    speech.seconds.push_back(ends[i] - before);
+    before = ends[i];
+  }
+  const double seconds = kept < ends.size() ? before : 0;  // 0: all of it
+  const AudioFeatures& features = *voicebox.features;
+  speech.frames =
+      voicebox.scale.apply(features.encode(read_mono(path, features.rate_hz(), seconds).unsqueeze(0)));
+  return speech;
+}
+
 Speaker::Speaker(LoadedVoicebox voicebox, SpeechDurations durations, std::unique_ptr<SpeechAligner> aligner)
     : voicebox_(std::move(voicebox)),
       durations_(std::move(durations)),
@@ -68,22 +102,7 @@ at::Tensor Speaker::tokens_of(const Phonemes& phonemes, const std::vector<int64_
 
 KnownSpeech Speaker::hear(const std::string& path, const std::string& text, double longest_seconds) {
   require(aligner_ != nullptr, "[aligner] to know when {} says what, give --aligner RUN", path);
-  KnownSpeech speech;
-  speech.phonemes = phonemizer_(text);
-  const auto ends = aligner_->ends_seconds(read_mono(path, aligner_->rate_hz()), speech.phonemes);
-  size_t kept = ends.size();
-  if (longest_seconds > 0)
-    while (kept > 1 && ends[kept - 1] > longest_seconds) --kept;
-  speech.phonemes.resize(kept);
-  double before = 0;
-  for (size_t i = 0; i < kept; ++i) {
-    speech.seconds.push_back(ends[i] - before);
-    before = ends[i];
-  }
-  const double seconds = kept < ends.size() ? before : 0;  // 0: all of it
-  speech.frames =
-      voicebox_.scale.apply(voicebox_.features->encode(read_mono(path, rate_hz(), seconds).unsqueeze(0)));
-  return speech;
+  return voicebox::hear(voicebox_, *aligner_, path, text, longest_seconds);
 }
 
 at::Tensor Speaker::sampled(const Condition& condition, const Reading& how, int64_t number) {

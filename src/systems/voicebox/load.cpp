@@ -54,6 +54,7 @@ LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std
   load_weights(*loaded.model, "", found, weights, "voicebox");
   loaded.model->to(device);
   loaded.scale = {settings.at("frame_mean"), settings.at("frame_deviation")};
+  loaded.features_identity = word_of(found, "features_identity");
   loaded.told_by = word_of(found, "told_by");
   loaded.semantic_from = word_of(found, "semantic_from");
   if (settings.contains("phonemizer")) loaded.phonemizer = settings_of<PhonemizerConfig>(found, "phonemizer");

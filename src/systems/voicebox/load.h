@@ -26,6 +26,7 @@ struct LoadedVoicebox {
   Voicebox model{nullptr};
   FrameScale scale;
   std::shared_ptr<const AudioFeatures> features;
+  std::string features_identity;  // of the frames that it was trained on, whatever makes them audible
   std::string told_by;        // "phonemes", "semantic", "none"
   std::string semantic_from;  // the tokenizer, where it is told by semantic tokens
   PhonemizerConfig phonemizer;

@@ -30,6 +30,7 @@ class VoiceboxRecipe : public RecordingsRecipe {
   std::string name() const override { return "voicebox"; }
 
   void settle() override {
+    if (!distill_.empty()) settle_as_teacher();
     require(!features_from_.empty(),
             "[features_from] no frames given to work on: mel, or a run of vocos or of a codec");
     features_ = open_features(features_from_, mel_, "", frozen_device);
@@ -65,7 +66,7 @@ class VoiceboxRecipe : public RecordingsRecipe {
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<VoiceboxTask>(model_, task_, scale_, features_, schema().json());
+    return std::make_unique<VoiceboxTask>(model_, task_, scale_, features_, schema().json(), teacher_);
   }
 
   Feed open(const OpenRequest& request) override {
@@ -104,11 +105,25 @@ class VoiceboxRecipe : public RecordingsRecipe {
     s.option("semantic_from", semantic_from_,
              "semantic tokenizer: what `melete train kmeans` or import wrote");
     s.option("semantic_identity", semantic_identity_, "whose tokens these are; filled in");
+    s.option("distill", distill_,
+             "run of voicebox that teaches: the new network says in few steps and without guidance what that "
+             "one says in many; network, frames and phonemes are as that one has them");
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
   }
 
  private:
+  void settle_as_teacher() {
+    const FoundCheckpoint found = open_checkpoint(distill_, "distill", "voicebox");
+    const auto& settings = found.checkpoint.meta.at("config");
+    nlohmann::ordered_json same;
+    for (const char* name : {"features_from", "mel", "frame_mean", "frame_deviation", "told_by", "phonemizer",
+                             "phonemes", "semantic_from", "model"})
+      if (settings.contains(name)) same[name] = settings.at(name);
+    schema().apply(same);
+    teacher_ = load_voicebox(distill_, Weights::best, "", frozen_device).model;
+  }
+
   void add_columns(Batch& batch) const {
     const at::NoGradGuard no_grad;
     const at::Tensor frames = features_->encode(batch["wave"]);
@@ -188,7 +203,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
   }
 
   std::string features_from_, features_identity_, told_by_ = "semantic", semantic_from_, semantic_identity_;
-  std::string timings_, phonemes_;
+  std::string timings_, phonemes_, distill_;
+  Voicebox teacher_{nullptr};
   MelFramesConfig mel_ = speech_mel();
   PhonemizerConfig phonemizer_;
   PhonemeTable table_;

@@ -1,9 +1,12 @@
 #include "systems/voicebox/task.h"
 
+#include <fmt/format.h>
+
 #include "config/schema.h"
 #include "core/device.h"
 #include "data/batch.h"
 #include "generate/sampling.h"
+#include "nn/frozen.h"
 #include "run/sample_writer.h"
 #include "systems/voicebox/masks.h"
 
@@ -32,16 +35,29 @@ TaskConfig::TaskConfig() {
 void describe(Schema& s, TaskConfig& c) {
   s.section("flow", c.flow, "what is learned");
   s.section("sampling", c.sampling, "how samples are made");
+  s.section("distillation", c.distillation, "what is learned from a teacher (distill)");
   melete::describe(s, c.phase);
 }
 
 VoiceboxTask::VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config, const FrameScale& scale,
-                           std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config)
+                           std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config,
+                           Voicebox teacher)
     : config_(config),
       scale_(scale),
       features_(std::move(features)),
       whole_config_(std::move(whole_config)),
-      model_(model) {}
+      model_(model),
+      teacher_(std::move(teacher)) {
+  if (teacher_.is_empty()) return;
+  const at::NoGradGuard no_grad;
+  const auto known = teacher_->named_parameters();
+  for (auto& parameter : model_->named_parameters()) parameter.value().copy_(known[parameter.key()]);
+}
+
+Voicebox& VoiceboxTask::teacher_on(at::Device device) {
+  if (device_of(*teacher_) != device) teacher_->to(device);
+  return teacher_;
+}
 
 FlowBatch VoiceboxTask::flow_batch(const Batch& batch) const {
   FlowBatch flow;
@@ -55,19 +71,46 @@ std::vector<Phase> VoiceboxTask::phases() {
   Phase phase = make_phase("network", config_.phase);
   phase.groups = {{"network", parameters_of(*model_)}};
   phase.loss = [this](const Batch& batch, const StepContext& context) {
-    const FlowLosses losses = flow_matching_losses(model_, flow_batch(batch), config_.flow, *context.draws);
-    return Losses{losses.total, {}};
+    const FlowBatch flow = flow_batch(batch);
+    if (teacher_.is_empty())
+      return Losses{flow_matching_losses(model_, flow, config_.flow, *context.draws).total, {}};
+    Voicebox& teacher = teacher_on(flow.frames.device());
+    return Losses{
+        distillation_losses(model_, teacher, flow, config_.flow, config_.distillation, *context.draws).total,
+        {}};
   };
   return {phase};
 }
 
 // Draws of a validation are the same at every step of the run, so its figures can be compared.
 Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
+  if (!teacher_.is_empty()) return validate_distilled(batch, context);
   FlowMatchingConfig flow = config_.flow;
   flow.condition_drop = 0;
   const FlowLosses losses = flow_matching_losses(model_, flow_batch(batch), flow, *context.draws);
   Losses all{losses.total, {{"loss", losses.total}}};
   for (const auto& named : losses_by_time(losses, kTimeParts)) all.named.push_back(named);
+  return all;
+}
+
+// Whole sentences read from what is said alone.
+Losses VoiceboxTask::validate_distilled(const Batch& batch, const StepContext& context) {
+  const Batch some = batch.rows(0, std::min(kSamplesShown, batch.items()));
+  const FlowBatch flow = flow_batch(some);
+  Voicebox& teacher = teacher_on(flow.frames.device());
+  const FlowLosses losses =
+      distillation_losses(model_, teacher, flow, config_.flow, config_.distillation, *context.draws);
+  Condition condition;
+  condition.context = flow.frames;
+  condition.tokens = flow.tokens;
+  condition.valid = flow.valid;
+  condition.hidden = at::ones({flow.frames.size(0), flow.frames.size(1)}, flow.frames.options().dtype(at::kBool));
+  Losses all{losses.total, {{"loss", losses.total}}};
+  for (const DistillationError& error : distillation_errors(model_, teacher, condition,
+                                                            config_.distillation.guidance, *context.draws)) {
+    all.named.emplace_back(fmt::format("error_at_{}_steps", error.steps), error.student);
+    all.named.emplace_back(fmt::format("teacher_at_{}_steps", error.steps), error.teacher);
+  }
   return all;
 }
 

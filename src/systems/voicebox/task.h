@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "roles/audio_features.h"
+#include "systems/voicebox/distillation.h"
 #include "systems/voicebox/flow_matching.h"
 #include "systems/voicebox/sampling.h"
 #include "train/phase_config.h"
@@ -23,6 +24,7 @@ struct TaskConfig {
   PhaseConfig phase;
   FlowMatchingConfig flow;
   FlowSampling sampling;  // of samples
+  DistillationConfig distillation;  // where there is a teacher
 
   TaskConfig();
 };
@@ -32,9 +34,11 @@ void describe(Schema& schema, TaskConfig& config);
 // int64: one a frame, or at a pace of their own.
 class VoiceboxTask : public Task {
  public:
-  // features: makes samples audible; null: there are none
+  // features: makes samples audible; null: there are none. teacher: whose sampling is to be learned; null: it
+  // learns from speech alone
   VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config, const FrameScale& scale,
-               std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config);
+               std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config,
+               Voicebox teacher = nullptr);
 
   std::string name() const override { return "voicebox"; }
   torch::nn::Module& model() override { return *model_; }
@@ -47,12 +51,15 @@ class VoiceboxTask : public Task {
 
  private:
   FlowBatch flow_batch(const Batch& batch) const;
+  Losses validate_distilled(const Batch& batch, const StepContext& context);
+  Voicebox& teacher_on(at::Device device);
 
   TaskConfig config_;
   FrameScale scale_;
   std::shared_ptr<const AudioFeatures> features_;
   nlohmann::ordered_json whole_config_;
   Voicebox model_;
+  Voicebox teacher_{nullptr};
 };
 
 }  // namespace melete::voicebox

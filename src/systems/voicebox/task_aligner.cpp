@@ -53,6 +53,8 @@ void describe(Schema& s, AlignerTaskConfig& c) {
   s.option("binarisation_weight", c.binarisation_weight, "of the loss that makes the alignment hard")
       .at_least(0);
   s.option("binarisation_from", c.binarisation_from, "step from which it counts").at_least(0);
+  s.option("prior_until", c.prior_until, "step up to which the expectation of a diagonal gives way")
+      .at_least(0);
   melete::describe(s, c.phase);
 }
 
@@ -60,9 +62,9 @@ AlignerTask::AlignerTask(const AlignerConfig& model, const AlignerTaskConfig& co
                          nlohmann::ordered_json whole_config)
     : config_(config), whole_config_(std::move(whole_config)), model_(model) {}
 
-Losses AlignerTask::losses(const Batch& batch, bool binarised) {
+Losses AlignerTask::losses(const Batch& batch, bool binarised, double prior_share) {
   const AlignerInput input = aligner_input(batch);
-  const Alignment alignment = model_->forward(input);
+  const Alignment alignment = model_->forward(input, prior_share);
   const at::Tensor forward_sum =
       forward_sum_loss(alignment.scores, input.frame_lengths, input.phoneme_lengths, model_->config().blank);
   const at::Tensor binarisation = binarisation_loss(alignment);
@@ -76,13 +78,15 @@ std::vector<Phase> AlignerTask::phases() {
   Phase phase = make_phase("aligner", config_.phase);
   phase.groups = {{"aligner", parameters_of(*model_)}};
   phase.loss = [this](const Batch& batch, const StepContext& context) {
-    return losses(batch, context.step >= config_.binarisation_from);
+    const double left = 1 - static_cast<double>(context.step) /
+                                static_cast<double>(std::max<int64_t>(config_.prior_until, 1));
+    return losses(batch, context.step >= config_.binarisation_from, std::max(left, 0.0));
   };
   return {phase};
 }
 
 Losses AlignerTask::validate(const Batch& batch, const StepContext&) {
-  Losses result = losses(batch, true);
+  Losses result = losses(batch, true, 0);
   result.named.insert(result.named.begin(), {"loss", result.total});
   return result;
 }

@@ -12,6 +12,7 @@ struct AlignerTaskConfig {
   PhaseConfig phase;
   double binarisation_weight = 1;
   int64_t binarisation_from = 500;  // step; before it the soft alignment has to find its way
+  int64_t prior_until = 400;        // step; up to it the diagonal prior gives way, evenly
 
   AlignerTaskConfig();
 };
@@ -31,7 +32,7 @@ class AlignerTask : public Task {
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
 
  private:
-  Losses losses(const Batch& batch, bool binarised);
+  Losses losses(const Batch& batch, bool binarised, double prior_share);
 
   AlignerTaskConfig config_;
   nlohmann::ordered_json whole_config_;

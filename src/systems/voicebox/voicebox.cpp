@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/activation.h"
+#include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/feed_forward.h"
 #include "systems/voicebox/masks.h"
@@ -23,6 +24,7 @@ void describe(Schema& s, VoiceboxConfig& c) {
   s.option("time_dim", c.time_dim, "of the time's embedding; 0: four times the transformer's dim")
       .at_least(0);
   s.option("project_frames", c.project_frames, "to the transformer's dim before the input layer");
+  s.option("skip_noise", c.skip_noise, "the network guesses only what noisy frames do not tell by themselves");
   s.section("positions", c.positions, "convolution that tells frames apart by their neighbours");
   s.section("transformer", c.transformer, "between input and output");
 }
@@ -41,7 +43,10 @@ at::Tensor PositionConvolutionImpl::forward(const at::Tensor& x, const at::Tenso
   at::Tensor padding;
   if (valid.defined()) padding = valid.logical_not().unsqueeze(2);
   const at::Tensor frames = padding.defined() ? x.masked_fill(padding, 0) : x;
-  const at::Tensor y = melete::gelu(convolution(frames.transpose(1, 2)).transpose(1, 2));
+  const bool alone = convolution->options.groups() == frames.size(2);
+  const at::Tensor y =
+      melete::gelu(alone ? depthwise_over_time(frames, convolution->weight, convolution->bias)
+                         : convolution(frames.transpose(1, 2)).transpose(1, 2));
   return padding.defined() ? y.masked_fill(padding, 0) : y;
 }
 
@@ -126,7 +131,20 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);
   if (steering.size(0) != batch) steering = steering.repeat({batch / rows, 1});
   x = transformer(x, prepared.positions, prepared.valid, steering, draws);
-  return project(x, output);
+  const at::Tensor guess = project(x, output);
+  return config_.skip_noise ? with_own_share(guess, noisy, times) : guess;
+}
+
+// On the way x = (1 - t) noise + t speech, both of deviation 1, the line through x that is nearest to the flow
+// is (2t - 1) / s x with s = t^2 + (1 - t)^2, and what is left of the flow has a deviation of 1 / sqrt(s).
+at::Tensor VoiceboxImpl::with_own_share(const at::Tensor& guess, const at::Tensor& noisy,
+                                        const at::Tensor& times) const {
+  const int64_t rows = noisy.size(0), frames = noisy.size(1);
+  const at::Tensor t = times.reshape({-1, 1, 1}).to(at::kFloat);
+  const at::Tensor s = t.square() + (1 - t).square();
+  const at::Tensor own = (2 * t - 1) / s * noisy;  // [rows, frames, frame_dim]
+  const at::Tensor by_condition = guess.view({-1, rows, frames, config_.frame_dim}) / s.sqrt();
+  return (by_condition + own).flatten(0, 1);
 }
 
 }  // namespace melete::voicebox

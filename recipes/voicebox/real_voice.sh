@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# A recorded voice that says what it never said: half an hour of telephone prompts (Debian's
+# asterisk-core-sounds-en-g722, CC-BY-SA-3.0, with their texts), aligner, durations, Voicebox, and the prompts that were
+# held out, read from their texts alone. Every step goes on where it stopped: start the same command again.
+#
+#   recipes/voicebox/real_voice.sh OUT
+#
+# Settings, as variables:
+#   SOUNDS      folder of the prompts as .g722 (/usr/share/asterisk/sounds/en_US_f_Allison, installed where it is missing)
+#   TEXTS       core-sounds-en.txt, plain or .gz (that of the package asterisk-core-sounds-en)
+#   VOCODER     a run of vocos for 80 bands of 16 kHz with mel.floor 1e-3; none: Griffin-Lim
+#   ALIGN, DURATION, SPEAK, READ: more words for one step, such as SPEAK="--steps 20000"
+#   MELETE      the program (build/melete beside this script's repository, else melete)
+set -euo pipefail
+
+[ $# -eq 1 ] || { sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+out=$1
+here=$(cd "$(dirname "$0")" && pwd)
+melete=${MELETE:-$here/../../build/melete}
+command -v "$melete" > /dev/null || melete=melete
+sounds=${SOUNDS:-/usr/share/asterisk/sounds/en_US_f_Allison}
+mkdir -p "$out"
+
+as_root=()
+[ "$(id -u)" -eq 0 ] || as_root=(sudo)
+if [ ! -d "$sounds" ] || ! command -v ffmpeg espeak-ng > /dev/null; then
+  "${as_root[@]}" apt-get install -y -qq --no-install-recommends asterisk-core-sounds-en-g722 ffmpeg espeak-ng > /dev/null
+fi
+texts=${TEXTS:-/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz}
+if [ ! -e "$texts" ]; then # some systems leave documentation out: take it from the package itself
+  (cd "$out" && apt-get download -qq asterisk-core-sounds-en && dpkg-deb -x asterisk-core-sounds-en_*.deb package)
+  texts=$out/package/usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz
+fi
+
+step() { printf '\n== %s\n' "$1"; shift; "$@"; }
+
+# Every tenth prompt of 4 to 14 words is held out. Tones and silence have no words.
+recordings() {
+  local number=0 name text from to
+  mkdir -p "$out/train" "$out/held-out"
+  while IFS= read -r line; do
+    name=${line%%: *} text=${line#*: } to=train
+    from=$sounds/$name.g722
+    [ -e "$from" ] || continue
+    case $(wc -w <<< "$text") in [4-9] | 1[0-4]) number=$((number + 1)) && [ $((number % 10)) -ne 0 ] || to=held-out ;; esac
+    printf '%s\n' "$text" > "$out/$to/${name//\//_}.txt"
+    ffmpeg -nostdin -loglevel error -y -i "$from" -ar 16000 -ac 1 "$out/$to/${name//\//_}.wav"
+  done < <(zcat -f "$texts" | grep -v '^;' | grep ': ' | grep -v '[[(]')
+  touch "$out/recordings-made"
+}
+[ -e "$out/recordings-made" ] || step "1/5 recordings and their texts" recordings
+
+# Words in a variable are words of the command: that is what they are for.
+# shellcheck disable=SC2086
+{
+  step "2/5 when phonemes are said" "$melete" train aligner --config "$here/aligner_tiny.toml" --data "$out/train" \
+    --out "$out/aligner" --auto-resume ${ALIGN:-}
+  [ -e "$out/timings.jsonl" ] ||
+    "$melete" data align "$out/train" --from "$out/aligner" -o "$out/timings.jsonl"
+  step "3/5 how long they last" "$melete" train duration --config "$here/duration_tiny.toml" --data "$out/timings.jsonl" \
+    --out "$out/duration" --auto-resume ${DURATION:-}
+  step "4/5 how they sound" "$melete" train voicebox --config "$here/speech.toml" --data "$out/train" \
+    --timings "$out/timings.jsonl" --out "$out/voicebox" --auto-resume ${SPEAK:-}
+  mkdir -p "$out/listen"
+  cat "$out"/held-out/*.txt > "$out/listen/texts.txt"
+  step "5/5 the held-out prompts, from their texts alone" "$melete" generate voicebox --from "$out/voicebox" \
+    --durations "$out/duration" ${VOCODER:+--vocoder "$VOCODER"} --text_file "$out/listen/texts.txt" --steps 16 \
+    --guidance 1.7 -o "$out/listen/read.wav" ${READ:-}
+}
+printf '\nlisten to:  %s   (line by line what %s says)\n' "$out/listen/read_*.wav" "$out/listen/texts.txt"

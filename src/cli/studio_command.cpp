@@ -1,0 +1,185 @@
+#include "cli/studio_command.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "cli/arguments.h"
+#include "cli/codec_command.h"
+#include "cli/terminal.h"
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "io/base/atomic_file.h"
+#include "studio/report.h"
+#include "studio/server.h"
+#include "systems/system.h"
+#include "train/schedule.h"
+
+namespace melete {
+
+namespace {
+
+constexpr int64_t kStudioPort = 7007, kRatePoints = 400;
+
+// Every section that has an optimiser and a schedule is a phase.
+void add_rates(const nlohmann::ordered_json& section, const std::string& name, int64_t steps,
+               nlohmann::ordered_json& rates) {
+  if (!section.is_object()) return;
+  const auto optimiser = section.find("optimiser"), schedule = section.find("schedule");
+  if (optimiser != section.end() && schedule != section.end() && optimiser->contains("learning_rate")) {
+    ScheduleConfig config;
+    Schema schema = schema_of(config);
+    for (const auto& [key, value] : schedule->items())
+      if (value.is_object() || schema.find(key)) schema.apply({{key, value}});
+    Schedule curve(config, optimiser->at("learning_rate").get<double>(), steps);
+    const int64_t stride = std::max<int64_t>(1, steps / kRatePoints);
+    nlohmann::ordered_json x = nlohmann::ordered_json::array(), y = x;
+    for (int64_t step = 0; step < steps; ++step) {  // in order: some curves are a sequence
+      const double rate = curve.rate(step);
+      if (step % stride != 0 && step + 1 != steps) continue;
+      x.push_back(step + 1);  // rows of the metrics count from 1
+      y.push_back(rate);
+    }
+    rates[name.empty() ? "all" : name] = {{"x", x}, {"y", y}};
+  }
+  for (const auto& [key, value] : section.items()) add_rates(value, key, steps, rates);
+}
+
+nlohmann::ordered_json learning_rates(const nlohmann::ordered_json& config, int64_t steps) {
+  auto rates = nlohmann::ordered_json::object();
+  try {
+    add_rates(config, "", std::min<int64_t>(steps, 10'000'000), rates);
+  } catch (const std::exception&) {  // settings of a younger program: no curve ahead of time
+  }
+  return rates;
+}
+
+// Every generator in the systems' list, with the settings that all of them have.
+std::vector<StudioTool> studio_tools(int64_t threads) {
+  std::vector<StudioTool> tools;
+  for (const System& system : systems())
+    for (const Generator& generator : system.generates) {
+      const auto generation = generator.make();
+      Schema schema;
+      generation->describe(schema);
+      int64_t seed = 0;
+      schema.option("seed", seed, "same seed, same result").at_least(0);
+      StudioTool tool{generator.name,
+                      generator.about,
+                      {"generate", generator.name},
+                      generation->extensions(),
+                      form_of(schema)};
+      tools.push_back(std::move(tool));
+    }
+  CodecCompareConfig compare;
+  const Schema schema = schema_of(compare);
+  tools.push_back({"codec",
+                   "a recording with 1, 2, ... quantizers of a codec, and through Opus",
+                   {"codec", "compare"},
+                   {},
+                   form_of(schema)});
+  if (threads > 0)
+    for (StudioTool& tool : tools) tool.words.push_back(fmt::format("--threads={}", threads));
+  return tools;
+}
+
+std::vector<SpeechTool> speech_tools() {
+  return {{"voicebox", "voicebox", {{"durations", "duration"}, {"vocoder", "vocos"}}, "aligner", "aligner"},
+          {"spear-tts", "spear-text-to-semantic", {{"coarse", "coarse"}, {"fine", "fine"}}, "", ""}};
+}
+
+int export_report(const std::vector<std::string>& args) {
+  ReportOptions options;
+  std::string out;
+  int64_t megabytes = 64;
+  Arguments arguments("studio export",
+                      "runs as one page that opens from disk: curves, samples, pictures, settings, figures");
+  arguments.rest("runs", options.runs, "folders of runs");
+  arguments.option("out", out, "report.html");
+  arguments.option("samples", options.samples, "samples and pictures of every item that go in")
+      .one_of({"newest", "all", "none"});
+  arguments.option("megabytes", megabytes, "room for them; what does not fit is left out and counted")
+      .at_least(0)
+      .unit("MB");
+  arguments.alias("o", "out");
+  arguments.example("studio export runs/codec runs/codec-wide -o report.html");
+  if (!arguments.parse(args)) return 0;
+  if (out.empty()) throw UsageError("-o is missing: report.html");
+  if (options.runs.empty()) throw UsageError("expected one run or more, got none");
+  options.most_bytes = megabytes * 1'000'000;
+  options.learning_rates = learning_rates;
+  const Report report = make_report(options);
+  write_file_atomically(out, report.html);
+  fmt::print("{}: {}, {} samples and pictures inside\n", out,
+             human_bytes(static_cast<double>(report.html.size())), report.files);
+  if (report.left_out > 0)
+    fmt::print(stderr, "melete: {} samples and pictures did not fit; try --megabytes {}\n", report.left_out,
+               megabytes * 4);
+  return 0;
+}
+
+}  // namespace
+
+int studio_command(const std::vector<std::string>& args) {
+  if (!args.empty() && args.front() == "export") return export_report({args.begin() + 1, args.end()});
+  StudioOptions options;
+  int64_t port = kStudioPort, threads = 0;
+  double memory_gigabytes = 0, job_minutes = 30;
+  bool watch_only = false;
+  Arguments arguments(
+      "studio",
+      "a page over a folder of runs: curves, settings, sound and pictures while they train, blind "
+      "tests, and a playground; `melete studio export --help`: the same as one file");
+  arguments.word("runs", options.folder, "folder of runs");
+  arguments.option("port", port, "0: any that is free").at_least(0).at_most(65535);
+  arguments.option("address", options.address, "to listen on; one that others can reach needs --token");
+  arguments.option("token", options.token, "secret that the page is opened with");
+  arguments.option("watch_only", watch_only, "without the playground: nothing can be started from the page");
+  arguments
+      .option("job_threads", threads, "threads of what the playground starts; 0: as `melete generate` has it")
+      .at_least(0);
+  arguments.option("job_minutes", job_minutes, "longer jobs are stopped").at_least(0.1).unit("min");
+  arguments.option("job_memory", memory_gigabytes, "that a job may have; 0: no limit").at_least(0).unit("GB");
+  arguments.example("studio runs");
+  arguments.example("studio runs --address 0.0.0.0 --token \"$(openssl rand -hex 16)\"");
+  arguments.example("studio export runs/codec -o report.html");
+  if (!arguments.parse(args)) return 0;
+  options.port = static_cast<int>(port);
+  options.learning_rates = learning_rates;
+  options.jobs.seconds = job_minutes * 60;
+  options.jobs.memory_bytes = static_cast<int64_t>(memory_gigabytes * 1e9);
+  if (!watch_only) {
+    options.program = std::filesystem::canonical("/proc/self/exe").string();
+    options.tools = studio_tools(threads);
+    options.speech = speech_tools();
+  }
+
+  // Before there are threads, so that none of them is woken by these.
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &ends, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  {
+    Studio studio(options);
+    fmt::print("{}  (Ctrl-C ends it)\n", studio.url());
+    std::fflush(stdout);
+    std::thread waiting([&] {
+      int which = 0;
+      sigwait(&ends, &which);
+      studio.stop();
+    });
+    studio.serve();
+    pthread_kill(waiting.native_handle(), SIGTERM);  // where serving ended by itself
+    waiting.join();
+  }
+  pthread_sigmask(SIG_UNBLOCK, &ends, nullptr);
+  return 0;
+}
+
+}  // namespace melete

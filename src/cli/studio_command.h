@@ -1,0 +1,11 @@
+// `melete studio`: the page over a folder of runs; `melete studio export`: the same as one file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace melete {
+
+int studio_command(const std::vector<std::string>& args);
+
+}  // namespace melete

@@ -1,0 +1,146 @@
+#include "studio/tools.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "config/nearest.h"
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "studio/safe_path.h"
+
+namespace melete {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr size_t kLongestValue = 20000;
+
+bool begins_with_word(const std::string& help, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* word) { return help.starts_with(word); });
+}
+
+// The help of a setting begins with what it is: "run of vocos, ...", "recording whose voice ...", "file with
+// ...".
+std::string form_kind(const Option& option) {
+  if (option.is_bool()) return "flag";
+  if (!option.choices().empty()) return "choice";
+  const std::string type = option.type_name(), &help = option.help();
+  if (type == "integer" || type == "number") return "number";
+  if (type.starts_with("list")) return "list";
+  if (help.find("write") != std::string::npos) return "output";
+  if (begins_with_word(help, {"run ", "run,", "folder of runs", "codec", "semantic tokenizer", "text encoder",
+                              "frozen text encoder", "VQ-GAN"}))
+    return "run";
+  if (begins_with_word(help, {"recording"})) return "recording";
+  if (begins_with_word(help, {"picture"})) return "picture";
+  if (begins_with_word(help, {"file"}) || option.name().ends_with("_file")) return "file";
+  return "text";
+}
+
+std::string task_of(const Option& option) {
+  static const std::regex of_task("^run(?: or checkpoint)? of ([a-z][a-z-]+)"), of_stage("([a-z]+) stage");
+  std::smatch match;
+  if (std::regex_search(option.help(), match, of_stage)) return match[1] == "the" ? "" : match[1].str();
+  if (std::regex_search(option.help(), match, of_task)) return match[1];
+  if (option.help().starts_with("codec")) return "soundstream";
+  if (option.help().starts_with("VQ-GAN")) return "vqgan";
+  return "";
+}
+
+std::string setting_text(const std::string& name, const ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
+  if (value.is_number()) return value.dump();
+  if (value.is_array()) {
+    std::string list;
+    for (const auto& one : value) list += (list.empty() ? "" : ",") + setting_text(name, one);
+    return list;
+  }
+  fail("[{}] expected a text, a number, true, false or a list", name);
+}
+
+// A run or a file by its path below the runs' folder.
+std::string checked_path(const std::string& name, const std::string& value, const fs::path& root,
+                         const fs::path& shown) {
+  require(path_inside(root, value).has_value(), "[{}] there is no `{}` in the runs' folder", name, value);
+  return value == "." ? shown.string() : (shown / value).string();
+}
+
+// Words that happen to name a file elsewhere would be read by a setting that takes both.
+void check_text(const std::string& name, const std::string& value, const fs::path& root) {
+  if (value.empty() || value.size() > 4096) return;
+  std::error_code error;
+  const fs::path real = fs::canonical(value, error);
+  require(error || is_inside(root, real), "[{}] `{}` is a file outside the runs' folder", name, value);
+}
+
+}  // namespace
+
+ordered_json form_of(const Schema& schema) {
+  auto form = ordered_json::array();
+  for (const Option& option : schema.options()) {
+    const std::string kind = form_kind(option);
+    if (kind == "output") continue;
+    ordered_json one{{"name", option.name()},      {"kind", kind},
+                     {"type", option.type_name()}, {"help", option.help()},
+                     {"default", option.json()},   {"limits", option.limits_text()}};
+    if (!option.unit_name().empty()) one["unit"] = option.unit_name();
+    if (!option.choices().empty()) one["choices"] = option.choices();
+    if (kind == "run")
+      if (const std::string task = task_of(option); !task.empty()) one["task"] = task;
+    form.push_back(std::move(one));
+  }
+  return form;
+}
+
+JobRequest job_request(const StudioTool& tool, const ordered_json& settings, const std::string& extension,
+                       const fs::path& root, const fs::path& shown) {
+  require(settings.is_object(), "[{}] expected settings by name", tool.name);
+  JobRequest request{tool.name, settings, tool.words, extension};
+  if (tool.extensions.empty()) {
+    request.extension.clear();
+  } else if (extension.empty()) {
+    request.extension = tool.extensions.front();
+  } else {
+    require(std::find(tool.extensions.begin(), tool.extensions.end(), extension) != tool.extensions.end(),
+            "[{}] expected one of {}, got {}", tool.name, fmt::join(tool.extensions, ", "), extension);
+  }
+  for (const auto& [name, value] : settings.items()) {
+    const auto option =
+        std::find_if(tool.options.begin(), tool.options.end(),
+                     [&, &key = name](const ordered_json& one) { return one["name"] == key; });
+    if (option == tool.options.end()) {
+      std::vector<std::string> names;
+      for (const auto& one : tool.options) names.push_back(one["name"]);
+      fail("[{}] has no setting `{}`; did you mean `{}`?", tool.name, name, nearest_word(name, names));
+    }
+    std::string text = setting_text(name, value);
+    if (text.empty()) continue;  // as if it had not been given
+    require(text.size() <= kLongestValue && text.find('\0') == std::string::npos,
+            "[{}] expected at most {} bytes", name, kLongestValue);
+    const std::string kind = (*option)["kind"];
+    if (kind == "run" || kind == "recording" || kind == "picture" || kind == "file") {
+      text = checked_path(name, text, root, shown);
+    } else if (kind == "list" && value.is_array()) {
+      for (const auto& one : value) check_text(name, setting_text(name, one), root);
+    } else {
+      check_text(name, text, root);
+      if (kind == "list") {
+        for (size_t at = 0; at <= text.size();) {
+          const size_t end = std::min(text.find(',', at), text.size());
+          check_text(name, text.substr(at, end - at), root);
+          at = end + 1;
+        }
+      }
+    }
+    // One word, so that a value that begins with a dash is not taken for a flag.
+    request.words.push_back("--" + name + "=" + text);
+  }
+  return request;
+}
+
+}  // namespace melete

@@ -1,0 +1,44 @@
+// What the playground can start: commands of this program with their settings as a form. The forms are made
+// from the same tables that feed the command line, so that whatever `melete generate` knows is in the
+// playground by itself.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "studio/jobs.h"
+
+namespace melete {
+
+class Schema;
+
+struct StudioTool {
+  std::string name, about;
+  std::vector<std::string> words;       // of the program: {"generate", "voicebox"}
+  std::vector<std::string> extensions;  // that it writes, the first by default; none: it fills a folder
+  nlohmann::ordered_json options;       // as form_of() gives them
+};
+
+// A text-to-speech system behind /v1/audio/speech.
+struct SpeechTool {
+  std::string tool, task;                                    // a run of this task can speak
+  std::vector<std::pair<std::string, std::string>> helpers;  // setting -> task whose newest run it is given
+  std::string voice_helper, voice_helper_task;               // only where a voice is asked for
+};
+
+// [{"name", "type", "help", "unit", "default", "choices", "limits", "kind", "task"}]. The kind says what to
+// offer: run (of that task, where the help says so), recording, picture, file, flag, number, choice, text,
+// list. Settings that name a file to write are left out: what a job writes goes to its own folder.
+nlohmann::ordered_json form_of(const Schema& schema);
+
+// Settings by name -> words of the program, with every path checked to be inside the runs' folder: `root` is
+// its real path, `shown` the path as it was given, which the words begin with. Runs and files are named by
+// their path below it. An Error says what is wrong.
+JobRequest job_request(const StudioTool& tool, const nlohmann::ordered_json& settings,
+                       const std::string& extension, const std::filesystem::path& root,
+                       const std::filesystem::path& shown);
+
+}  // namespace melete

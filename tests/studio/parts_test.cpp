@@ -1,0 +1,283 @@
+// What stands behind the server's routes: paths, access, blind tests, tools, jobs, reports.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "base/temporary_folder.h"
+#include "config/schema.h"
+#include "core/base/error.h"
+#include "studio/access.h"
+#include "studio/blind_test.h"
+#include "studio/jobs.h"
+#include "studio/model_card.h"
+#include "studio/report.h"
+#include "studio/run_folder.h"
+#include "studio/safe_path.h"
+#include "studio/tools.h"
+
+namespace melete {
+namespace studio_parts_test {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+TEST(SafePath, StaysInside) {
+  TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path()) / "runs";
+  fs::create_directories(root / "a");
+  append(root / "a" / "x.txt", "x");
+  append(root / ".hidden", "x");
+  append(root.parent_path() / "secret.txt", "x");
+  fs::create_symlink(root.parent_path() / "secret.txt", root / "link.txt");
+  fs::create_directory_symlink(root.parent_path(), root / "up");
+  fs::create_symlink(root / "a" / "x.txt", root / "inner.txt");
+  EXPECT_TRUE(path_inside(root, "a/x.txt"));
+  EXPECT_TRUE(path_inside(root, "."));
+  EXPECT_TRUE(path_inside(root, "inner.txt"));  // a link that stays inside
+  for (const char* bad : {"", "/etc/passwd", "..", "../secret.txt", "a/../../secret.txt", "a/..", "./a",
+                          "link.txt", "up/secret.txt", ".hidden", "none.txt", "a//x.txt/", "~/x"})
+    EXPECT_FALSE(path_inside(root, bad)) << bad;
+  EXPECT_FALSE(path_inside(root, std::string("a\0/x.txt", 8)));
+  EXPECT_FALSE(is_inside("/runs", "/runs-other/x"));
+}
+
+AccessDecision asked(const AccessRules& rules, const std::map<std::string, std::string>& headers,
+                     const std::string& token = "") {
+  return decide_access(
+      rules,
+      [&](const char* name) {
+        const auto found = headers.find(name);
+        return found == headers.end() ? "" : found->second;
+      },
+      [&](const char* name) { return std::string(name) == "token" ? token : ""; });
+}
+
+TEST(Access, OnlyThisMachineAndItsOwnPage) {
+  const AccessRules rules{"127.0.0.1", 7007, ""};
+  EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}}).status, 200);
+  EXPECT_EQ(asked(rules, {{"Host", "[::1]:7007"}}).status, 200);
+  EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "http://localhost:7007"}}).status, 200);
+  EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "http://evil.example"}}).status, 403);
+  EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "null"}}).status, 403);
+  EXPECT_EQ(asked(rules, {{"Host", "evil.example:7007"}}).status, 403);  // a name that was pointed here
+  EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Sec-Fetch-Site", "cross-site"}}).status, 403);
+  EXPECT_EQ(asked(rules, {}).status, 400);
+}
+
+TEST(Access, AnyOtherAddressNeedsTheToken) {
+  const AccessRules rules{"0.0.0.0", 7007, "secret"};
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}}).status, 401);
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}, {"Authorization", "Bearer secret"}}).status, 200);
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}, {"Authorization", "Bearer secre"}}).status, 401);
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}, {"Authorization", "Bearer secretsecret"}}).status, 401);
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}, {"Cookie", "a=b; melete_studio=secret"}}).status, 200);
+  const AccessDecision by_line = asked(rules, {{"Host", "box:7007"}}, "secret");
+  EXPECT_EQ(by_line.status, 200);
+  EXPECT_TRUE(by_line.set_cookie);
+  EXPECT_EQ(asked(rules, {{"Host", "box:7007"}}, "wrong").status, 401);
+}
+
+TEST(BlindTest, Statistics) {
+  const Share share = wilson_interval(8, 10);
+  EXPECT_NEAR(share.low, 0.4902, 1e-3);
+  EXPECT_NEAR(share.high, 0.9433, 1e-3);
+  EXPECT_NEAR(chance_of_guessing(8, 10), 0.0546875, 1e-9);
+  EXPECT_NEAR(chance_of_guessing(0, 10), 1, 1e-12);
+  const MeanInterval mean = mean_interval({60, 70, 80});
+  EXPECT_DOUBLE_EQ(mean.mean, 70);
+  EXPECT_NEAR(mean.high - mean.mean, 4.303 * 10 / std::sqrt(3.0), 1e-9);
+}
+
+TEST(BlindTest, IsKeptAndReadAgainAndWrongOnesAreRefused) {
+  TemporaryFolder folder;
+  const fs::path kept = fs::path(folder.path()) / "studio" / "blind";
+  BlindTests tests(kept);
+  const auto trial = [](const char* x, const char* answer) {
+    return ordered_json{{"item", "i"}, {"a", "codec"}, {"b", "original"}, {"x", x}, {"answer", answer}};
+  };
+  const ordered_json test = tests.add(
+      {{"kind", "abx"}, {"trials", {trial("a", "a"), trial("b", "a"), trial("b", "b")}}, {"more", 1}});
+  EXPECT_EQ(test["result"]["abx"][0]["hits"], 2);
+  EXPECT_FALSE(test.contains("more"));
+  tests.add(
+      {{"kind", "scale"}, {"trials", {{{"item", "i"}, {"ratings", {{"codec", 40}, {"original", 95}}}}}}});
+  append(kept / "broken.json", "{");
+  const ordered_json all = tests.all();
+  EXPECT_EQ(all["tests"].size(), 2u);
+  EXPECT_EQ(all["together"]["abx"][0]["trials"], 3);
+  EXPECT_EQ(all["together"]["scale"].size(), 2u);
+  for (const char* bad : {R"([])", R"({"kind":"abx","trials":[]})", R"({"kind":"x","trials":[{}]})",
+                          R"({"kind":"abx","trials":[{"item":"i","a":"p","b":"q","x":"c","answer":"a"}]})",
+                          R"({"kind":"scale","trials":[{"item":"i","ratings":{"p":101}}]})",
+                          R"({"kind":"scale","trials":[{"item":"i","ratings":{"p":"much"}}]})"})
+    EXPECT_THROW(tests.add(ordered_json::parse(bad)), Error) << bad;
+}
+
+struct Wishes {
+  std::string from, text, voice, notes, strip, method = "euler";
+  int64_t steps = 4;
+  double guidance = 1;
+  bool grid = false;
+  std::vector<std::string> compare;
+};
+void describe(Schema& s, Wishes& w) {
+  s.option("from", w.from, "run or checkpoint of voicebox");
+  s.option("text", w.text, "what to say");
+  s.option("voice", w.voice, "recording whose voice is to speak");
+  s.option("notes", w.notes, "file with more words");
+  s.option("strip", w.strip, "also write a filmstrip to this PNG");
+  s.option("method", w.method, "solver").one_of({"euler", "rk4"});
+  s.option("steps", w.steps, "of it").at_least(1);
+  s.option("guidance", w.guidance, "how far").unit("x");
+  s.option("grid", w.grid, "several in one");
+  s.option("compare", w.compare, "recordings to compare with");
+}
+
+StudioTool example_tool() {
+  Wishes wishes;
+  const Schema schema = schema_of(wishes);
+  return {"voicebox", "speech", {"generate", "voicebox"}, {".wav", ".flac"}, form_of(schema)};
+}
+
+TEST(Tools, FormsComeFromTheTable) {
+  const ordered_json form = example_tool().options;
+  std::map<std::string, std::string> kinds;
+  for (const auto& one : form) kinds[one["name"]] = one["kind"];
+  const std::map<std::string, std::string> expected = {
+      {"from", "run"},        {"text", "text"},     {"voice", "recording"},
+      {"notes", "file"},      {"method", "choice"}, {"steps", "number"},
+      {"guidance", "number"}, {"grid", "flag"},     {"compare", "list"}};
+  EXPECT_EQ(kinds, expected);  // what is written is not offered
+  EXPECT_EQ(form[0]["task"], "voicebox");
+}
+
+TEST(Tools, WordsNameNothingOutsideTheFolder) {
+  TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path());
+  make_run(root / "tts", 2);
+  const auto words = [&](const ordered_json& settings) {
+    return job_request(example_tool(), settings, "", root, "runs").words;
+  };
+  EXPECT_EQ(
+      words({{"from", "tts"}, {"text", "--no and/or 'yes'"}, {"steps", 8}, {"grid", true}, {"voice", ""}}),
+      (std::vector<std::string>{"generate", "voicebox", "--from=runs/tts", "--text=--no and/or 'yes'",
+                                "--steps=8", "--grid=true"}));
+  for (const ordered_json& bad : std::vector<ordered_json>{{{"from", "/etc"}},
+                                                           {{"from", "../x"}},
+                                                           {{"voice", "/etc/hostname"}},
+                                                           {{"text", "/etc/hostname"}},
+                                                           {{"strip", "/tmp/x.png"}},
+                                                           {{"unknown", 1}},
+                                                           {{"compare", {"/etc/hostname"}}},
+                                                           {{"compare", "a,/etc/hostname"}},
+                                                           {{"text", ordered_json::object()}},
+                                                           ordered_json::array()})
+    EXPECT_THROW(words(bad), Error) << bad.dump();
+  EXPECT_THROW(job_request(example_tool(), ordered_json::object(), ".exe", root, "runs"), Error);
+}
+
+TEST(Jobs, ShellLineCanBePasted) {
+  EXPECT_EQ(shell_line({"melete", "generate", "--text=it's a \"test\" $HOME"}),
+            "melete generate '--text=it'\\''s a \"test\" $HOME'");
+}
+
+// The shell stands for the program: its words are -c SCRIPT -o FILE.
+ordered_json run_job(JobQueue& queue, const std::string& script, double seconds = 20) {
+  const std::string id = queue.add({"shell", {}, {"-c", script}, ".txt"});
+  EXPECT_TRUE(queue.wait_for(id, seconds));
+  return queue.job(id);
+}
+
+TEST(Jobs, RunFailAndAreKept) {
+  TemporaryFolder folder;
+  const fs::path made = fs::path(folder.path()) / "made";
+  {
+    JobQueue queue("/bin/sh", made, {});
+    const ordered_json good =
+        run_job(queue, "echo 'coarse  : 40% (4/10 steps, 1 s)' >&2; echo well; echo words > \"$1\"");
+    EXPECT_EQ(good["state"], "done");
+    EXPECT_EQ(good["share"], 0.4);
+    EXPECT_EQ(good["part"], "coarse");
+    EXPECT_EQ(good["lines"], ordered_json::array({"well"}));
+    ASSERT_EQ(good["results"].size(), 1u);
+    EXPECT_TRUE(fs::exists(made / good["results"][0].get<std::string>()));
+    const ordered_json bad = run_job(queue, "echo 'melete: [x] expected y' >&2; exit 1");
+    EXPECT_EQ(bad["state"], "failed");
+    EXPECT_EQ(bad["lines"].back(), "melete: [x] expected y");
+    EXPECT_EQ(run_job(queue, "kill -9 $$")["state"], "failed");
+  }
+  JobQueue again("/bin/sh", made, {});
+  EXPECT_EQ(again.all().size(), 3u);
+}
+
+TEST(Jobs, AreCancelledWithAllThatTheyStarted) {
+  TemporaryFolder folder;
+  JobQueue queue("/bin/sh", fs::path(folder.path()) / "made", {.waiting = 2});
+  const auto add = [&](const char* script) { return queue.add({"shell", {}, {"-c", script}, ".txt"}); };
+  const std::string running = add("sleep 100 & sleep 100"), waiting = add("true");
+  for (int i = 0; i < 100 && queue.job(running)["state"] != "running"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  add("true");
+  EXPECT_THROW(add("true"), Error);  // too many wait
+  EXPECT_TRUE(queue.cancel(waiting));
+  EXPECT_EQ(queue.job(waiting)["state"], "cancelled");
+  EXPECT_TRUE(queue.cancel(running));
+  EXPECT_TRUE(queue.wait_for(running, 10));
+  EXPECT_EQ(queue.job(running)["state"], "cancelled");
+  EXPECT_FALSE(queue.cancel(running));
+  EXPECT_FALSE(queue.cancel("none"));
+}
+
+TEST(Jobs, EndWhenTheyTakeTooLongOrTooMuch) {
+  TemporaryFolder folder;
+  JobQueue queue("/bin/sh", fs::path(folder.path()) / "made", {.seconds = 0.5, .memory_bytes = 64 << 20});
+  const ordered_json slow = run_job(queue, "sleep 100");
+  EXPECT_EQ(slow["state"], "failed");
+  EXPECT_THAT(slow["lines"].back().get<std::string>(), HasSubstr("longer than"));
+  EXPECT_EQ(run_job(queue, "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}")["state"], "failed");
+}
+
+TEST(Report, IsThePageWithItsRunsInside) {
+  TemporaryFolder folder;
+  make_run(fs::path(folder.path()) / "a", 5);
+  append(fs::path(folder.path()) / "a" / "metrics.jsonl",
+         R"({"kind":"note","step":5,"time":2000,"text":"</script><b>"})"
+         "\n");
+  const Report report = make_report({.runs = {(fs::path(folder.path()) / "a").string()}});
+  EXPECT_EQ(report.files, 3);
+  EXPECT_EQ(report.left_out, 0);
+  const size_t begin = report.html.find("id=\"report\">") + 12, end = report.html.find("</script>", begin);
+  const auto data = ordered_json::parse(report.html.substr(begin, end - begin));
+  EXPECT_EQ(data["runs"][0]["notes"][0]["text"], "</script><b>");
+  EXPECT_EQ(data["curves"]["a"]["loss/loss"]["y"].size(), 5u);
+  EXPECT_EQ(data["samples"]["a"][0]["versions"].size(), 3u);
+  EXPECT_EQ(data["files"].size(), 3u);
+  EXPECT_THROW(make_report({.runs = {folder.path()}}), Error);
+  EXPECT_EQ(make_report({.runs = {(fs::path(folder.path()) / "a").string()}, .most_bytes = 10}).left_out, 3);
+}
+
+TEST(ModelCard, SaysWhatTheFilesSay) {
+  TemporaryFolder folder;
+  const fs::path run = make_run(fs::path(folder.path()) / "codec", 5);
+  append(run / "metrics.jsonl",
+         R"({"kind":"validation","step":5,"time":1006,"label":"ema","losses":{"mel_distance":1.25}})"
+         "\n");
+  fs::create_directories(run / "eval");
+  append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
+  const std::string card = model_card(run.string());
+  for (const char* part :
+       {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
+        "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings", "codec 1.00 k"})
+    EXPECT_THAT(card, HasSubstr(part));
+  EXPECT_THROW(model_card(folder.path()), Error);
+}
+
+}  // namespace studio_parts_test
+}  // namespace melete

@@ -1,0 +1,397 @@
+// The server as a client meets it: over a socket.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "base/temporary_folder.h"
+#include "core/base/error.h"
+#include "studio/run_folder.h"
+#include "studio/server.h"
+
+namespace melete {
+namespace studio_server_test {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+// A folder with two runs, a secret beside it, and a server over it.
+class StudioServer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const fs::path all = fs::canonical(folder_.path());
+    root_ = all / "runs";
+    make_run(root_ / "a", 20);
+    make_run(root_ / "b c", 3);
+    append(all / "secret.txt", "secret");
+    fs::create_symlink(all / "secret.txt", root_ / "a" / "samples" / "link.txt");
+    fs::create_directory_symlink(all, root_ / "a" / "up");
+    open();
+  }
+  void open(const std::string& token = "") {
+    StudioOptions options;
+    options.folder = root_.string();
+    options.token = token;
+    options.program = "/bin/sh";
+    options.tools = {{"shell",
+                      "a shell that stands for the program",
+                      {"-c", "echo 'words: 50% (1/2)'; cp /dev/null \"$1\""},
+                      {".txt"},
+                      ordered_json::array()}};
+    studio_ = std::make_unique<Studio>(options);
+    thread_ = std::thread([this] { studio_->serve(); });
+    client_ = std::make_unique<httplib::Client>("127.0.0.1", studio_->port());
+    client_->set_read_timeout(10);
+    for (int i = 0; i < 200; ++i) {  // until the runs have been read
+      const auto runs =
+          client_->Get("/api/runs", token.empty() ? httplib::Headers{}
+                                                  : httplib::Headers{{"Authorization", "Bearer " + token}});
+      if (runs && runs->status == 200 && ordered_json::parse(runs->body).size() == 2 &&
+          ordered_json::parse(runs->body)[0]["state"] == "finished")
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    FAIL() << "the runs were not found";
+  }
+  void close() {
+    studio_->stop();
+    if (thread_.joinable()) thread_.join();
+    studio_.reset();
+  }
+  void TearDown() override { close(); }
+
+  ordered_json get(const std::string& path, int status = 200) {
+    const auto response = client_->Get(path);
+    EXPECT_TRUE(response) << path;
+    if (!response) return nullptr;
+    EXPECT_EQ(response->status, status) << path << " " << response->body;
+    return ordered_json::parse(response->body, nullptr, false);
+  }
+  // The bytes as they are, without what a client would mend; the whole answer.
+  std::string raw(const std::string& bytes, bool wait = true) {
+    const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(studio_->port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::string answer;
+    if (::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      (void)!::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      ::shutdown(connection, SHUT_WR);
+      const timeval limit{5, 0};
+      ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+      char buffer[4096];
+      for (ssize_t count; wait && (count = ::recv(connection, buffer, sizeof buffer, 0)) > 0;)
+        answer.append(buffer, static_cast<size_t>(count));
+    }
+    ::close(connection);
+    return answer;
+  }
+  std::string raw_get(const std::string& target) {
+    return raw("GET " + target + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  }
+
+  TemporaryFolder folder_;
+  fs::path root_;
+  std::unique_ptr<Studio> studio_;
+  std::thread thread_;
+  std::unique_ptr<httplib::Client> client_;
+};
+
+TEST_F(StudioServer, ServesThePageAndTheRuns) {
+  const auto page = client_->Get("/");
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->get_header_value("Content-Type"), "text/html; charset=utf-8");
+  EXPECT_THAT(page->body, HasSubstr("melete studio"));
+  EXPECT_EQ(get("/api/run?run=a")["steps_total"], 20);
+  EXPECT_EQ(get("/api/run?run=b%20c")["steps_total"], 3);
+  get("/api/run?run=none", 404);
+  get("/api/nothing", 404);
+  const auto curves =
+      client_->Post("/api/curves", R"({"runs":["a","b c","no"],"series":["loss/loss","none"],"points":100})",
+                    "application/json");
+  ASSERT_TRUE(curves);
+  const auto all = ordered_json::parse(curves->body)["curves"];
+  EXPECT_EQ(all.size(), 2u);
+  EXPECT_EQ(all["a"]["loss/loss"]["x"].size(), 20u);
+  EXPECT_EQ(get("/api/samples?run=a")[0]["versions"].size(), 3u);
+  EXPECT_TRUE(get("/api/tables?run=a").is_array());
+  EXPECT_TRUE(get("/api/learning-rates?run=a").is_object());
+}
+
+TEST_F(StudioServer, RowsGoOnFromAByte) {
+  const auto first = client_->Get("/api/rows?run=b%20c&from=0");
+  ASSERT_TRUE(first);
+  const std::string next = first->get_header_value("X-Next-Offset");
+  EXPECT_EQ(std::stoll(next), static_cast<int64_t>(first->body.size()));
+  append(root_ / "b c" / "metrics.jsonl", "{\"kind\":\"note\"}\n{\"half");
+  const auto more = client_->Get("/api/rows?run=b%20c&from=" + next);
+  EXPECT_EQ(more->body, "{\"kind\":\"note\"}\n");
+  get("/api/rows?run=b%20c&from=x", 400);
+}
+
+TEST_F(StudioServer, FilesInsideTheFolderOnly) {
+  const std::string path = "/files/a/samples/step_00000020/0_piece_ema.flac";
+  const auto sound = client_->Get(path);
+  ASSERT_TRUE(sound);
+  EXPECT_EQ(sound->status, 200);
+  EXPECT_EQ(sound->get_header_value("Content-Type"), "audio/flac");
+  EXPECT_EQ(sound->body.substr(0, 4), "fLaC");
+  for (const std::string& bad : std::vector<std::string>{"/files/../secret.txt",
+                                                         "/files/..%2fsecret.txt",
+                                                         "/files/%2e%2e/secret.txt",
+                                                         "/files/%2e%2e%2fsecret.txt",
+                                                         "/files/a/../../secret.txt",
+                                                         "/files/a%2f..%2f..%2fsecret.txt",
+                                                         "/files//etc/passwd",
+                                                         "/files/%2fetc%2fpasswd",
+                                                         "/files/a/samples/link.txt",
+                                                         "/files/a/up/secret.txt",
+                                                         "/files/..%5csecret.txt",
+                                                         "/files/%252e%252e%252fsecret.txt",
+                                                         "/files/a%00/../secret.txt",
+                                                         "/files/",
+                                                         "/files/a",
+                                                         "/files/a/.lock",
+                                                         "/../secret.txt",
+                                                         "/files/%",
+                                                         "/files/%zz",
+                                                         "/files/%c0%ae%c0%ae/secret.txt",
+                                                         "/files/" + std::string(7000, 'a'),
+                                                         "/api/opus?path=../secret.txt",
+                                                         "/api/opus?path=/etc/passwd",
+                                                         "/api/run?run=..",
+                                                         "/api/samples?run=../",
+                                                         "/api/rows?run=a/../..&from=0"}) {
+    const std::string answer = raw_get(bad);
+    EXPECT_EQ(answer.find("HTTP/1.1 200"), std::string::npos) << bad.substr(0, 60) << answer.substr(0, 200);
+    EXPECT_EQ(answer.find("root:"), std::string::npos) << bad;
+    EXPECT_EQ(answer.find("\r\n\r\nsecret"), std::string::npos) << bad;
+  }
+}
+
+TEST_F(StudioServer, PagesOfOtherSitesAreRefused) {
+  const auto with = [&](const httplib::Headers& headers) {
+    return client_->Get("/api/runs", headers)->status;
+  };
+  EXPECT_EQ(with({{"Origin", "http://evil.example"}}), 403);
+  EXPECT_EQ(with({{"Host", "evil.example"}}), 403);
+  EXPECT_EQ(with({{"Origin", "http://127.0.0.1:" + std::to_string(studio_->port())}}), 200);
+  EXPECT_EQ(client_->Get("/api/runs")->get_header_value("Access-Control-Allow-Origin"), "");
+}
+
+TEST_F(StudioServer, TokenIsAskedForAndKeptByThePage) {
+  close();
+  open("hush");
+  EXPECT_EQ(client_->Get("/")->status, 401);
+  EXPECT_EQ(client_->Get("/files/a/config.json")->status, 401);
+  const auto page = client_->Get("/?token=hush");
+  EXPECT_EQ(page->status, 200);
+  EXPECT_THAT(page->get_header_value("Set-Cookie"), HasSubstr("melete_studio=hush"));
+  EXPECT_THAT(page->get_header_value("Set-Cookie"), HasSubstr("HttpOnly"));
+  EXPECT_EQ(client_->Get("/api/runs", {{"Cookie", "melete_studio=hush"}})->status, 200);
+  StudioOptions open_to_all;
+  open_to_all.folder = root_.string();
+  open_to_all.address = "0.0.0.0";
+  EXPECT_THROW(Studio{open_to_all}, UsageError);
+}
+
+TEST_F(StudioServer, TellsWhatIsNew) {
+  std::string told;
+  std::thread listener([&] {
+    httplib::Client client("127.0.0.1", studio_->port());
+    client.set_read_timeout(10);
+    client.Get("/api/events", [&](const char* data, size_t count) {
+      told.append(data, count);
+      return told.find("\"step\":21") == std::string::npos;
+    });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  append(root_ / "a" / "metrics.jsonl", step_row(21, 3000, "0.5"));
+  listener.join();
+  EXPECT_THAT(told, HasSubstr("event: runs\ndata: {\"runs\":["));
+  EXPECT_THAT(told, HasSubstr("\"step\":21"));
+  for (int i = 0; i < 100 && get("/api/status")["pages"] != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(get("/api/status")["pages"], 0);  // a page that is gone takes nothing
+}
+
+TEST_F(StudioServer, ThroughOpus) {
+  const auto sound = client_->Get("/api/opus?path=a/samples/step_00000020/0_piece_original.flac&kbps=12");
+  ASSERT_TRUE(sound);
+  EXPECT_EQ(sound->status, 200);
+  EXPECT_EQ(sound->body.substr(0, 4), "RIFF");
+  EXPECT_EQ(sound->body.size(), 44u + 8000u * 2);
+  get("/api/opus?path=a/samples/step_00000020/0_piece_original.flac&kbps=1", 400);
+  get("/api/opus?path=a/config.json", 404);
+}
+
+TEST_F(StudioServer, UploadsAreReadAndWrittenAnew) {
+  write_tone(fs::path(folder_.path()) / "voice.wav", 0.25);
+  const std::string bytes = testing::read_bytes((fs::path(folder_.path()) / "voice.wav").string());
+  const auto sent = client_->Post("/api/uploads?name=..%2F..%2Fmy%20voice.wav", bytes, "audio/wav");
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->status, 201) << sent->body;
+  const std::string path = ordered_json::parse(sent->body)["path"];
+  EXPECT_THAT(path, ::testing::StartsWith("studio/uploads/my_voice-"));
+  EXPECT_EQ(read_audio((root_ / path).string()).frames(), 4000);
+  for (const char* name : {"x.wav", "x.flac", "x.png", "x.exe", "x", ""})
+    EXPECT_EQ(
+        client_->Post(std::string("/api/uploads?name=") + name, "not what it says", "audio/wav")->status, 400)
+        << name;
+  EXPECT_EQ(client_->Post("/api/uploads?name=x.wav", bytes.substr(0, 30), "audio/wav")->status, 400);
+  int64_t left = 0;
+  for (const auto& entry : fs::directory_iterator(root_ / "studio" / "uploads"))
+    left += entry.is_regular_file();
+  EXPECT_EQ(left, 1);  // nothing of what was refused
+  EXPECT_EQ(client_->Post("/api/blind", std::string(2 << 20, ' '), "application/json")->status, 413);
+}
+
+TEST_F(StudioServer, BlindTestsAndJobs) {
+  const auto kept = client_->Post(
+      "/api/blind", R"({"kind":"abx","trials":[{"item":"i","a":"p","b":"q","x":"a","answer":"a"}]})",
+      "application/json");
+  EXPECT_EQ(kept->status, 201);
+  EXPECT_EQ(get("/api/blind")["tests"].size(), 1u);
+  EXPECT_EQ(client_->Post("/api/blind", "[", "application/json")->status, 400);
+  EXPECT_EQ(get("/api/tools")[0]["name"], "shell");
+  const auto job = client_->Post("/api/jobs", R"({"tool":"shell"})", "application/json");
+  ASSERT_EQ(job->status, 202) << job->body;
+  const std::string id = ordered_json::parse(job->body)["id"];
+  for (int i = 0; i < 200 && get("/api/jobs/" + id)["state"] != "done"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const ordered_json done = get("/api/jobs/" + id);
+  EXPECT_EQ(done["results"][0], "studio/made/" + id + "/result.txt");
+  EXPECT_EQ(client_->Get("/files/" + done["results"][0].get<std::string>())->status, 200);
+  EXPECT_EQ(client_->Delete("/api/jobs/" + id)->status, 404);
+  EXPECT_EQ(client_->Post("/api/jobs", R"({"tool":"none"})", "application/json")->status, 404);
+  EXPECT_EQ(client_
+                ->Post("/v1/audio/speech", R"({"model":"tts-1","input":"hello","voice":"alloy"})",
+                       "application/json")
+                ->status,
+            404);
+  EXPECT_EQ(client_->Post("/v1/audio/speech", R"({"input":7})", "application/json")->status, 400);
+  EXPECT_EQ(get("/v1/models")["data"].size(), 0u);
+}
+
+int64_t memory_kilobytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
+  return 0;
+}
+
+int64_t open_files() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
+
+// Pages that stay open beside a run that goes on cost a part of a core at most, and no memory that grows.
+TEST_F(StudioServer, TenPagesForThreeSeconds) {
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> told{0};
+  std::vector<std::thread> pages;
+  for (int i = 0; i < 10; ++i)
+    pages.emplace_back([&] {
+      httplib::Client client("127.0.0.1", studio_->port());
+      client.set_read_timeout(10);
+      client.Get("/api/events", [&](const char*, size_t) {
+        ++told;
+        return !stop;
+      });
+    });
+  const auto a_while = [&](int from) {
+    for (int i = from; i < from + 15; ++i) {
+      append(root_ / "a" / "metrics.jsonl", step_row(100 + i, 5000 + i, "0.5"));
+      client_->Post("/api/curves", R"({"runs":["a"],"series":["loss/loss"],"points":700})",
+                    "application/json");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  };
+  a_while(0);
+  const int64_t memory_before = memory_kilobytes(), told_before = told;
+  const std::clock_t cpu_before = std::clock();
+  a_while(15);
+  const double cores = static_cast<double>(std::clock() - cpu_before) / CLOCKS_PER_SEC / 1.5;
+  RecordProperty("share_of_a_core_in_percent", static_cast<int>(100 * cores));
+  EXPECT_LT(cores, 0.5);  // both ends
+  EXPECT_LT(memory_kilobytes() - memory_before, 8 * 1024);
+  EXPECT_GE(told - told_before, 20);
+  stop = true;
+  append(root_ / "a" / "metrics.jsonl", step_row(500, 6000, "0.5"));
+  for (std::thread& page : pages) page.join();
+}
+
+// Good requests with bytes changed, cut, doubled and put in; nothing leaks, nothing falls over.
+TEST_F(StudioServer, TenThousandMalformedRequests) {
+  const std::vector<std::string> good = {
+      "GET /api/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+      "GET /files/a/config.json HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-10,5-\r\nConnection: "
+      "close\r\n\r\n",
+      "GET /api/run?run=a&x=%41%zz HTTP/1.1\r\nHost: localhost\r\nCookie: melete_studio=x; y\r\nConnection: "
+      "close\r\n\r\n",
+      "POST /api/curves HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 52\r\n\r\n"
+      "{\"runs\":[\"a\"],\"series\":[\"loss/loss\"],\"points\":9e99}  ",
+      "POST /api/blind HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n5\r\n{\"a\":\r\nfffffffff\r\n",
+      "POST /api/uploads?name=x.wav HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Encoding: "
+      "gzip\r\nContent-Length: 20\r\n\r\n"
+      "\x1f\x8b\x08 12345678901234567",
+      "POST /api/uploads?name=x.png HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+      "multipart/form-data; boundary=\r\n"
+      "Content-Length: 4\r\n\r\n--\r\n",
+      "DELETE /api/jobs/1-1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+  std::mt19937 draw(7);
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(draw); };
+  raw(good[0]);
+  const int64_t memory_before = memory_kilobytes(), files_before = open_files();
+  constexpr int kRequests = 10000;
+  for (int i = 0; i < kRequests; ++i) {
+    std::string bytes = good[below(good.size())];
+    for (size_t change = below(4); change-- > 0;) {
+      const size_t at = below(bytes.size());
+      switch (below(5)) {
+        case 0:
+          bytes[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          bytes.resize(at + 1);
+          break;
+        case 2:
+          bytes.insert(at, bytes.substr(at / 2, below(64)));
+          break;
+        case 3:
+          bytes.insert(at, std::string(below(300), "\r\n:%/\0\xff"[below(7)]));
+          break;
+        default:
+          bytes.erase(at, below(8));
+          break;
+      }
+      if (bytes.empty()) bytes = "G";
+    }
+    // Most do not wait for an answer, as those who attack do not.
+    raw(bytes, i % 8 == 0);
+  }
+  for (int i = 0; i < 200 && !client_->Get("/api/status"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(get("/api/runs").size(), 2u);
+  // Connections that are still being closed count for a moment.
+  for (int i = 0; i < 200 && open_files() > files_before + 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LE(open_files(), files_before + 4);
+  EXPECT_LT(memory_kilobytes() - memory_before, 64 * 1024);
+}
+
+}  // namespace studio_server_test
+}  // namespace melete

@@ -1,0 +1,167 @@
+// What the server says: docs/studio.md.
+
+export interface Run {
+  id: string;
+  name: string;
+  task: string;
+  state: "running" | "finished" | "stopped" | "failed" | "silent";
+  reason: string;
+  step: number;
+  steps_total: number;
+  started: number;
+  updated: number;
+  trained_seconds: number;
+  seconds_per_step: number | null;
+  items_per_second: number | null;
+  data_wait_share: number | null;
+  seconds_left: number | null;
+  skipped_total: number;
+  rollbacks: number;
+  warnings: number;
+  last_warning: string;
+  resumes: number;
+  checkpoints_saved: number;
+  parameters: Record<string, number>;
+  threads: number;
+  precision: string;
+  device: string;
+  data: string[];
+  main_loss: string;
+  losses: Record<string, number | null>;
+  chance_levels: Record<string, number | null>;
+  code_use?: number | null;
+  spark: (number | null)[];
+  newest_sample: string;
+}
+
+export interface LoggedText {
+  step: number;
+  time: number;
+  text: string;
+}
+
+export type Config = { [key: string]: unknown } | null;
+
+export interface RunDetails extends Run {
+  series: string[];
+  warnings_list: LoggedText[];
+  notes: LoggedText[];
+  unreadable_rows: number;
+  config: Config;
+  checkpoints: { name: string; step: number; bytes: number }[];
+}
+
+export interface Curve {
+  x: number[];
+  y: number[];
+  low?: number[];
+  high?: number[];
+  not_finite: number;
+}
+
+// run -> series -> curve
+export type Curves = Record<string, Record<string, Curve>>;
+
+export interface CurveRequest {
+  runs: string[];
+  series: string[];
+  axis: "step" | "time";
+  from?: number;
+  to?: number;
+  points: number;
+}
+
+export interface SampleVersion {
+  label: string;
+  step: number;
+  path: string;
+  bytes: number;
+}
+
+export interface SampleItem {
+  item: string;
+  kind: "audio" | "picture" | "text";
+  versions: SampleVersion[];
+}
+
+export interface EvaluationTable {
+  name: string;
+  head: string[];
+  rows: string[][];
+}
+
+export type Rates = Record<string, { x: number[]; y: number[] }>;
+
+export interface AbxResult {
+  a: string;
+  b: string;
+  hits: number;
+  trials: number;
+  share: number;
+  low: number;
+  high: number;
+  guessing: number;
+}
+
+export interface ScaleResult {
+  version: string;
+  count: number;
+  mean: number;
+  low: number;
+  high: number;
+}
+
+export interface BlindResult {
+  abx: AbxResult[];
+  scale: ScaleResult[];
+}
+
+export interface BlindTest {
+  id: string;
+  time: number;
+  kind: "abx" | "scale";
+  title: string;
+  listener: string;
+  trials: unknown[];
+  result: BlindResult;
+}
+
+export interface ToolOption {
+  name: string;
+  kind: "run" | "recording" | "picture" | "file" | "flag" | "number" | "choice" | "text" | "list";
+  type: string;
+  help: string;
+  default: unknown;
+  limits: string;
+  unit?: string;
+  choices?: string[];
+  task?: string;
+}
+
+export interface Tool {
+  name: string;
+  about: string;
+  extensions: string[];
+  options: ToolOption[];
+}
+
+export interface Job {
+  id: string;
+  tool: string;
+  settings: Record<string, unknown>;
+  state: "waiting" | "running" | "done" | "failed" | "cancelled";
+  part: string;
+  share: number;
+  created: number;
+  started: number;
+  ended: number;
+  command: string;
+  lines: string[];
+  results: string[];
+}
+
+export interface Status {
+  version: string;
+  folder: string;
+  can_make: boolean;
+}

@@ -1,0 +1,190 @@
+import { useEffect, useState } from "preact/hooks";
+import { Choice, Empty, Toggle, useLoaded } from "../parts";
+import { source, textOf } from "../source";
+import { colourOf, useStore } from "../store";
+import type { SampleItem, SampleVersion } from "../types";
+import { wordDiff } from "../diff";
+import { Rack, type Sound } from "./rack";
+
+interface Found extends SampleItem {
+  run: string;
+}
+
+const kOpus = [6, 12, 24];
+const kOrder = ["original", "copy", "online", "ema", "decoded", "made"];
+
+export function useSamples(ids: string[]): { items: Found[]; loaded: boolean } {
+  const { runs } = useStore();
+  const key = ids.map((id) => `${id}:${runs.get(id)?.newest_sample}:${runs.get(id)?.state}`).join("\n");
+  const loaded = useLoaded(key, async () => {
+    const lists = await Promise.all(ids.map((id) => source.samples(id)));
+    return lists.flatMap((list, i) => list.map((item) => ({ ...item, run: ids[i] })));
+  });
+  return { items: loaded.value ?? [], loaded: loaded.value !== null };
+}
+
+export const stepsOf = (items: SampleItem[]) => [...new Set(items.flatMap((item) => item.versions.map((one) => one.step)))].sort((a, b) => a - b);
+
+// The newest version of a label that is not after a step.
+export function versionAt(item: SampleItem, label: string, step: number): SampleVersion | undefined {
+  return item.versions.filter((one) => one.label === label && one.step <= step).sort((a, b) => b.step - a.step)[0];
+}
+
+function AudioItem({ items, name }: { items: Found[]; name: string }) {
+  const { runs } = useStore();
+  const steps = stepsOf(items);
+  const labels = [...new Set(items.flatMap((item) => item.versions.map((one) => one.label)))]
+    .filter((label) => label !== "original" && label !== "copy")
+    .sort((a, b) => kOrder.indexOf(a) - kOrder.indexOf(b));
+  const [by, setBy] = useState<"versions" | "steps">("versions");
+  const [chosenStep, setStep] = useState<number | null>(null);
+  const [chosenLabel, setLabel] = useState("");
+  const [opus, setOpus] = useState(false);
+  const step = chosenStep ?? steps[steps.length - 1];
+  const label = labels.includes(chosenLabel) ? chosenLabel : (labels.includes("ema") ? "ema" : labels[0]);
+  const several = items.length > 1;
+  const sounds: Sound[] = [];
+  const add = (item: Found, version: SampleVersion | undefined, text: string) => {
+    if (!version || sounds.some((sound) => sound.key === version.path)) return;
+    const name_ = several ? `${runs.get(item.run)?.name ?? item.run} · ${text}` : text;
+    sounds.push({ key: version.path, name: name_, url: source.url(version.path), colour: colourOf(item.run) });
+  };
+  const original = items.map((item) => versionAt(item, "original", Infinity) ?? versionAt(item, "copy", Infinity)).find(Boolean);
+  if (original) sounds.push({ key: original.path, name: "original", url: source.url(original.path), colour: "var(--dim)" });
+  if (by === "versions") {
+    for (const item of items) for (const one of labels) add(item, versionAt(item, one, step), `${one}, step ${versionAt(item, one, step)?.step.toLocaleString("en")}`);
+  } else {
+    for (const item of items) {
+      const all = item.versions.filter((one) => one.label === label);
+      const most = Math.max(2, Math.floor(8 / items.length));
+      const shown = all.length <= most ? all : Array.from({ length: most }, (_, i) => all[Math.round((i * (all.length - 1)) / (most - 1))]);
+      for (const version of shown) add(item, version, `${label}, step ${version.step.toLocaleString("en")}`);
+    }
+  }
+  if (opus && original)
+    for (const kbps of kOpus) {
+      const url = source.opusUrl(original.path, kbps);
+      if (url) sounds.push({ key: `opus-${kbps}`, name: `Opus, ${kbps} kbit/s`, url, colour: "var(--dim)" });
+    }
+  return (
+    <>
+      <div class="toolbar" role="toolbar" aria-label="what is compared">
+        <Choice label="compare" value={by} set={setBy} options={[["versions", "versions at a step"], ["steps", "one version over steps"]]} />
+        {by === "versions" && steps.length > 1 && (
+          <label class="slider">
+            step
+            <input type="range" min="0" max={steps.length - 1} step="1" value={steps.indexOf(step)} onInput={(e) => setStep(steps[Number(e.currentTarget.value)])} />
+            <output>{step.toLocaleString("en")}</output>
+          </label>
+        )}
+        {by === "steps" && labels.length > 1 && <Choice label="version" value={label} set={setLabel} options={labels.map((one) => [one, one])} />}
+        {original && source.live && <Toggle on={opus} set={setOpus} title="the original through Opus at 6, 12 and 24 kbit/s">beside Opus</Toggle>}
+      </div>
+      <Rack sounds={sounds} title={name} />
+    </>
+  );
+}
+
+function PictureItem({ items }: { items: Found[] }) {
+  const { runs } = useStore();
+  const [large, setLarge] = useState<{ url: string; text: string } | null>(null);
+  useEffect(() => {
+    const close = (event: KeyboardEvent) => event.key === "Escape" && setLarge(null);
+    addEventListener("keydown", close);
+    return () => removeEventListener("keydown", close);
+  }, []);
+  return (
+    <>
+      {items.map((item) =>
+        [...new Set(item.versions.map((one) => one.label))].map((label) => (
+          <div class="film" key={item.run + label}>
+            <h4>
+              {runs.get(item.run)?.name ?? item.run} · {label}
+            </h4>
+            <div class="frames">
+              {item.versions
+                .filter((one) => one.label === label)
+                .map((one) => {
+                  const text = `${item.item}, ${label}, step ${one.step.toLocaleString("en")}`;
+                  return (
+                    <button type="button" class="frame" onClick={() => setLarge({ url: source.url(one.path), text })} key={one.path}>
+                      <img src={source.url(one.path)} alt={text} loading="lazy" />
+                      <span>step {one.step.toLocaleString("en")}</span>
+                    </button>
+                  );
+                })}
+            </div>
+          </div>
+        )),
+      )}
+      {large && (
+        <div class="overlay" role="dialog" aria-modal="true" aria-label={large.text} onClick={() => setLarge(null)}>
+          <img src={large.url} alt={large.text} />
+          <p>{large.text}</p>
+          <button type="button" autofocus>close</button>
+        </div>
+      )}
+    </>
+  );
+}
+
+function TextItem({ items }: { items: Found[] }) {
+  const { runs } = useStore();
+  const versions = items.flatMap((item) => item.versions.map((version) => ({ ...version, run: item.run })));
+  const loaded = useLoaded(versions.map((one) => one.path).join("\n"), () => Promise.all(versions.slice(-60).map((one) => textOf(source.url(one.path)))));
+  if (!loaded.value) return <Empty>{loaded.error || "loading…"}</Empty>;
+  const shown = versions.slice(-60);
+  return (
+    <ol class="texts">
+      {shown.map((one, i) => {
+        // Against what the same run and version said before.
+        const earlier = shown.map((other, j) => ({ other, j })).filter(({ other, j }) => j < i && other.run === one.run && other.label === one.label).pop();
+        const pieces = wordDiff(earlier ? (loaded.value![earlier.j] ?? "") : (loaded.value![i] ?? ""), loaded.value![i] ?? "");
+        return (
+          <li>
+            <b>
+              {items.length > 1 && `${runs.get(one.run)?.name ?? one.run} · `}
+              {one.label}, step {one.step.toLocaleString("en")}
+            </b>
+            <pre>
+              {pieces.map((piece) => (piece.kind === "added" ? <ins>{piece.text}</ins> : piece.kind === "gone" ? <del>{piece.text}</del> : piece.text))}
+            </pre>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+export function ListenView() {
+  const { chosen, runs, place } = useStore();
+  const known = chosen.filter((id) => runs.has(id));
+  const { items, loaded } = useSamples(known);
+  const names = [...new Map(items.map((item) => [`${item.kind}/${item.item}`, item])).entries()].sort(
+    (a, b) => ["audio", "picture", "text"].indexOf(a[1].kind) - ["audio", "picture", "text"].indexOf(b[1].kind) || a[0].localeCompare(b[0], "en", { numeric: true }),
+  );
+  const wanted = place[1] && place[2] ? `${place[1]}/${place[2]}` : "";
+  const key = names.some(([name]) => name === wanted) ? wanted : names[0]?.[0];
+  const same = items.filter((item) => `${item.kind}/${item.item}` === key);
+  if (known.length === 0) return <Empty>Choose one or more runs in the list to hear and see what they made.</Empty>;
+  if (!loaded) return <Empty>Looking for samples…</Empty>;
+  if (!key) return <Empty>No samples yet: they are written every <code>train.sample_every</code> steps.</Empty>;
+  return (
+    <div class="listen">
+      <nav class="items" aria-label="items">
+        {names.map(([name, item]) => (
+          <a href={`#/listen/${item.kind}/${encodeURIComponent(item.item)}`} aria-current={name === key ? "true" : undefined} key={name}>
+            <span aria-hidden="true">{item.kind === "audio" ? "♪" : item.kind === "picture" ? "▦" : "¶"}</span> {item.item}
+            <span class="unseen"> ({item.kind})</span>
+          </a>
+        ))}
+      </nav>
+      <section class="card" aria-label={same[0]?.item} key={key}>
+        <h3>{same[0]?.item}</h3>
+        {same[0]?.kind === "audio" && <AudioItem items={same} name={same[0].item} />}
+        {same[0]?.kind === "picture" && <PictureItem items={same} />}
+        {same[0]?.kind === "text" && <TextItem items={same} />}
+      </section>
+    </div>
+  );
+}
