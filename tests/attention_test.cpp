@@ -76,6 +76,23 @@ TEST_P(AttentionTest, EqualsOperatorsInDoublePrecision) {
   for (size_t i = 0; i < found.size(); ++i) expect_close(found[i], right[i], 1e-5, std::to_string(i));
 }
 
+// LibTorch 2's fused attention, which other devices take: the same values and gradients.
+TEST_P(AttentionTest, TheFusedOneIsTheSame) {
+  if (!has_fused_attention(how_)) GTEST_SKIP() << "this LibTorch has none, or none for this case";
+  const auto& c = GetParam();
+  const at::Tensor above = noise({kBatch, c.queries, c.heads * c.dim}, 3);
+  const auto results_by = [&](auto attend_somehow) {
+    std::vector<at::Tensor> inputs = {queries().requires_grad_(), pairs().requires_grad_()};
+    const at::Tensor y = attend_somehow(inputs[0], inputs[1].select(2, 0), inputs[1].select(2, 1), how_);
+    if (c.bias) inputs.push_back(how_.bias);
+    std::vector<at::Tensor> all = torch::autograd::grad({y}, inputs, {above});
+    all.push_back(y.detach());
+    return all;
+  };
+  const auto fused = results_by(attend_fused), plain = results_by(attend_by_operators);
+  for (size_t i = 0; i < plain.size(); ++i) expect_close(fused[i], plain[i], 1e-5, std::to_string(i));
+}
+
 // Queries, keys and values as views of one projection, a gradient that is not contiguous: the same bits. Widths that only the
 // operators know go through LibTorch's matrix products, which choose another kernel for other strides on some processors.
 TEST_P(AttentionTest, TakesAnyStrides) {
