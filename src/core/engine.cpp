@@ -22,6 +22,10 @@
 #include "core/allocator.h"
 #include "core/base/error.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 namespace melete {
 
 namespace {
@@ -104,6 +108,19 @@ const char* better_openblas_core() {
   return nullptr;
 }
 
+// Some virtual machines show AMX and hide how large its tiles are (seen: a Xeon under Firecracker). oneDNN then
+// configures tiles of no size, and dies of an illegal instruction at its first bf16 product.
+bool amx_without_tiles() {
+#ifdef __x86_64__
+  constexpr unsigned kTileLeaf = 0x1d;
+  unsigned largest_palette = 0, unused = 0;
+  if (!cpu_has("amx_tile")) return false;
+  return !__get_cpuid_count(kTileLeaf, 0, &largest_palette, &unused, &unused, &unused) || largest_palette == 0;
+#else
+  return false;
+#endif
+}
+
 // A product's rate, best of several: what the machine can do, not what its neighbours leave of it.
 double best_seconds(const std::function<void()>& run) {
   double best = INFINITY, spent = 0;
@@ -146,6 +163,7 @@ void prepare_process(int argc, char** argv) {
   bool must_restart = set_missing("OMP_WAIT_POLICY", "passive");
   if (cpu_has_avx512()) must_restart |= set_missing("ATEN_CPU_CAPABILITY", "avx512");
   if (const char* core = better_openblas_core()) must_restart |= set_missing("OPENBLAS_CORETYPE", core);
+  if (amx_without_tiles()) must_restart |= set_missing("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16");
   if (must_restart && !std::getenv("MELETE_PREPARED")) {
     setenv("MELETE_PREPARED", "1", 1);
     // By its real path, so that process lists show the program's name and not "exe".

@@ -130,6 +130,16 @@ Finding check_blas() {
   return ok(fmt::format("error {:.1e}", error));
 }
 
+Finding check_bf16_product() {
+  const at::Tensor a = numbers({130, 256}, 11).to(at::kBFloat16), b = numbers({256, 70}, 12).to(at::kBFloat16);
+  const double error = error_of(at::mm(a, b).to(at::kDouble), at::mm(a.to(at::kDouble), b.to(at::kDouble)));
+  if (!(error < 1e-2)) return broken(fmt::format("a bf16 matrix product is off by {:.1e}", error));
+  const char* isa = std::getenv("DNNL_MAX_CPU_ISA");
+  if (isa && std::getenv("MELETE_PREPARED"))
+    return worked_around(fmt::format("DNNL_MAX_CPU_ISA={} (this machine shows AMX and hides its tiles)", isa));
+  return ok(fmt::format("error {:.1e}", error));
+}
+
 Finding check_fourier() {
   constexpr int64_t kSize = 64, kHop = 16, kFrames = 5;
   const at::Tensor x = numbers({kSize + kHop * (kFrames - 1)}, 7);
@@ -209,6 +219,7 @@ std::vector<SelfCheck> run_self_checks() {
       {"convolution, channels-last = plain", check_channels_last_convolution},
       {"Fourier transforms", check_fourier},
       {"matrix products", check_blas},
+      {"bf16 matrix products", check_bf16_product},
       {"threads in parallel loops", check_threads},
       {"memory of tensors", check_allocator},
       {"wait policy of threads", check_wait_policy},
