@@ -10,7 +10,7 @@
 #include "io/resample_audio.h"
 #include "pretrained/kmeans_tokenizer.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_audiolm {
 
 namespace {
 
@@ -106,4 +106,4 @@ const bool registered = register_case("audiolm", "AudioLM", check_audiolm);
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_audiolm

@@ -7,7 +7,7 @@
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_data {
 
 namespace {
 
@@ -89,4 +89,4 @@ const bool registered = register_case("audiolm", "torchaudio.functional.resample
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_data

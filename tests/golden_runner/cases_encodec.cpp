@@ -3,7 +3,7 @@
 #include "pretrained/encodec_names.h"
 #include "nn/frozen.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_encodec {
 
 namespace {
 
@@ -47,4 +47,4 @@ const bool registered = register_case("audiolm", "EncodecModel / EncodecWrapper"
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_encodec

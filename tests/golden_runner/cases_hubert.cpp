@@ -6,7 +6,7 @@
 #include "nn/frozen.h"
 #include "pretrained/kmeans_tokenizer.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_hubert {
 
 namespace {
 
@@ -46,4 +46,4 @@ const bool registered = register_case("audiolm", "HubertWithKmeans (HF HubertMod
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_hubert

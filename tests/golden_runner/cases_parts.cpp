@@ -7,7 +7,7 @@
 #include "kernels/complex_elementwise.h"
 #include "nn/spectrum.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_parts {
 
 namespace {
 
@@ -131,4 +131,4 @@ const bool registered = register_case("audiolm", "ResidualVQ", check_residual_vq
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_parts

@@ -5,7 +5,7 @@
 #include "golden.h"
 #include "systems/soundstream/foreign_names.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_soundstream {
 
 namespace {
 
@@ -167,4 +167,4 @@ const bool registered = register_case("audiolm", "SoundStream", check_soundstrea
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_soundstream

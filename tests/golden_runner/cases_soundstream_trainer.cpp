@@ -6,7 +6,7 @@
 #include "systems/soundstream/task.h"
 #include "train/trainer.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_soundstream_trainer {
 
 namespace {
 
@@ -189,4 +189,4 @@ const bool registered = register_case("audiolm", "SoundStreamTrainer", check_tra
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_soundstream_trainer

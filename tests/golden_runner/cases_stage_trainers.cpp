@@ -8,7 +8,7 @@
 #include "systems/audiolm/task.h"
 #include "train/trainer.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_stage_trainers {
 
 namespace {
 
@@ -189,4 +189,4 @@ const bool registered = register_case("audiolm", "SemanticTransformerTrainer", c
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_stage_trainers

@@ -9,7 +9,7 @@
 #include "systems/audiolm/foreign_names.h"
 #include "systems/audiolm/stage_losses.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_stages {
 
 namespace {
 
@@ -377,4 +377,4 @@ const bool registered =
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_stages

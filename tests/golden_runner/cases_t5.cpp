@@ -3,7 +3,7 @@
 #include "pretrained/t5_names.h"
 #include "nn/frozen.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_t5 {
 
 namespace {
 
@@ -22,4 +22,4 @@ const bool registered = register_case("audiolm", "T5EncoderModel", check_t5);
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_t5

@@ -9,7 +9,7 @@
 #include "train/optimiser.h"
 #include "train/upstream_schedule.h"
 
-namespace melete::golden {
+namespace melete::golden::cases_training {
 namespace {
 
 bool has_step(const Case& reference, const std::string& prefix, int64_t step) {
@@ -153,4 +153,4 @@ const bool registered = register_case("audiolm", "get_optimizer", check_optimise
                         register_case("audiolm", "EMA (ema_pytorch)", check_ema);
 
 }  // namespace
-}  // namespace melete::golden
+}  // namespace melete::golden::cases_training

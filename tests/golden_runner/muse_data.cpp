@@ -7,7 +7,7 @@
 #include "nn/frozen.h"
 #include "pretrained/t5_names.h"
 
-namespace melete::golden {
+namespace melete::golden::muse_data_cases {
 
 namespace {
 
@@ -50,4 +50,4 @@ const bool registered = register_case("muse", "ImageDataset", check_dataset) &&
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::muse_data_cases

@@ -4,7 +4,7 @@
 #include "muse.h"
 #include "systems/muse/muse.h"
 
-namespace melete::golden {
+namespace melete::golden::muse_maskgit_cases {
 
 namespace {
 
@@ -279,4 +279,4 @@ const bool registered =
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::muse_maskgit_cases

@@ -8,7 +8,7 @@
 #include "train/ema.h"
 #include "train/optimiser.h"
 
-namespace melete::golden {
+namespace melete::golden::muse_trainer_cases {
 
 namespace {
 
@@ -236,4 +236,4 @@ const bool registered = register_case("muse", "VQGanVAETrainer", check_trainer);
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::muse_trainer_cases

@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "muse.h"
 
-namespace melete::golden {
+namespace melete::golden::muse_vqgan_cases {
 
 namespace {
 
@@ -181,4 +181,4 @@ const bool registered = register_case("muse", "Discriminator", check_discriminat
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::muse_vqgan_cases

@@ -7,7 +7,7 @@
 #include "systems/musiclm/mulan_embedding.h"
 #include "systems/soundstream/codec.h"
 
-namespace melete::golden {
+namespace melete::golden::musiclm_generate_cases {
 
 using nlohmann::ordered_json;
 using namespace musiclm;
@@ -166,4 +166,4 @@ const bool registered = register_case("musiclm", "MusicLM", check_musiclm);
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::musiclm_generate_cases

@@ -2,7 +2,7 @@
 #include "core/base/error.h"
 #include "musiclm.h"
 
-namespace melete::golden {
+namespace melete::golden::musiclm_quantizer_cases {
 
 using nlohmann::ordered_json;
 using namespace musiclm;
@@ -77,4 +77,4 @@ const bool registered = register_case("musiclm", "MuLaNEmbedQuantizer", check_qu
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::musiclm_quantizer_cases

@@ -5,7 +5,7 @@
 #include "data/text_tokenizer.h"
 #include "musiclm.h"
 
-namespace melete::golden {
+namespace melete::golden::musiclm_tokenizer_cases {
 
 using nlohmann::ordered_json;
 
@@ -39,4 +39,4 @@ const bool registered = register_case("musiclm", "x_clip.tokenizer.SimpleTokeniz
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::musiclm_tokenizer_cases

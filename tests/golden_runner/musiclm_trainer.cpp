@@ -3,7 +3,7 @@
 #include "musiclm.h"
 #include "train/optimiser.h"
 
-namespace melete::golden {
+namespace melete::golden::musiclm_trainer_cases {
 
 using nlohmann::ordered_json;
 using namespace musiclm;
@@ -112,4 +112,4 @@ const bool registered = register_case("musiclm", "MuLaNTrainer", check_trainer);
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::musiclm_trainer_cases

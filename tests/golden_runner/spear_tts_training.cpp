@@ -5,7 +5,7 @@
 #include "train/optimiser.h"
 #include "train/scopes.h"
 
-namespace melete::golden {
+namespace melete::golden::spear_tts_training_cases {
 
 using namespace spear_tts;
 using nlohmann::ordered_json;
@@ -180,4 +180,4 @@ const bool registered = register_case("spear-tts", "SpeechSpeechPretrainer", che
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::spear_tts_training_cases

@@ -5,7 +5,7 @@
 #include "pretrained/vocos_names.h"
 #include "voicebox.h"
 
-namespace melete::golden {
+namespace melete::golden::voicebox_audio_cases {
 
 namespace {
 
@@ -68,4 +68,4 @@ const bool registered = register_case("voicebox", "MelVoco", check_mel) &&
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::voicebox_audio_cases

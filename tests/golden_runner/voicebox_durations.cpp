@@ -3,7 +3,7 @@
 #include "systems/voicebox/masks.h"
 #include "voicebox.h"
 
-namespace melete::golden {
+namespace melete::golden::voicebox_durations_cases {
 
 namespace {
 
@@ -132,4 +132,4 @@ const bool registered = register_case("voicebox", "naturalspeech2_pytorch.aligne
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::voicebox_durations_cases

@@ -5,7 +5,7 @@
 #include "systems/voicebox/masks.h"
 #include "voicebox.h"
 
-namespace melete::golden {
+namespace melete::golden::voicebox_flow_cases {
 
 namespace {
 
@@ -149,4 +149,4 @@ const bool registered = register_case("voicebox", "ConditionalFlowMatcherWrapper
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::voicebox_flow_cases

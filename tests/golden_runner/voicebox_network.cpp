@@ -6,7 +6,7 @@
 #include "systems/voicebox/masks.h"
 #include "voicebox.h"
 
-namespace melete::golden {
+namespace melete::golden::voicebox_network_cases {
 
 namespace {
 
@@ -139,4 +139,4 @@ const bool registered =
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::voicebox_network_cases

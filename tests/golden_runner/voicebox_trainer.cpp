@@ -4,7 +4,7 @@
 #include "train/optimiser.h"
 #include "voicebox.h"
 
-namespace melete::golden {
+namespace melete::golden::voicebox_trainer_cases {
 
 namespace {
 
@@ -107,4 +107,4 @@ const bool registered = register_case("voicebox", "VoiceBoxTrainer", check_train
 
 }  // namespace
 
-}  // namespace melete::golden
+}  // namespace melete::golden::voicebox_trainer_cases
