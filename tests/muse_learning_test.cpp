@@ -10,6 +10,7 @@
 #include "cli/app.h"
 #include "core/engine.h"
 #include "data/base/synth_pictures.h"
+#include "expected_figures.h"
 #include "io/base/atomic_file.h"
 #include "io/base/picture_file.h"
 
@@ -43,6 +44,7 @@ TEST(MuseLearning, PutsTheAskedColourAndShapeIntoThePicture) {
   synth_pictures({shapes, 2000, 0, 32});
   melete({"train", "vqgan", "--config", recipes + "vqgan_tiny.toml", "--data", shapes, "--out", vqgan,
           "--threads", "1"});
+  expect_on_track(vqgan);
   melete({"images", "encode", shapes, "--from", vqgan, "-o", tokens, "--threads", "1"});
   melete({"train", "maskgit", "--config", recipes + "maskgit_tiny.toml", "--data", tokens, "--vqgan-from",
           vqgan, "--out", maskgit, "--train.steps", "1000", "--threads", "1"});

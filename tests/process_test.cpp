@@ -455,5 +455,93 @@ TEST_F(RealProgram, TwoProcessesDoNotShareARun) {
   EXPECT_EQ(process.wait().code, 130);
 }
 
+std::vector<nlohmann::json> rows_of(const fs::path& run, const std::string& kind) {
+  std::vector<nlohmann::json> rows;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    if (row.is_object() && row.value("kind", "") == kind) rows.push_back(row);
+  }
+  return rows;
+}
+
+// From a finished run to a table, and from the table to a run that says what is unlike it; resumed, it still knows.
+TEST_F(RealProgram, ARunGoesByTheTableBesideItsRecipe) {
+  const fs::path recipe = folder_ / "own.toml", table = folder_ / "own.expect.toml", out = folder_ / "run";
+  write_text(recipe, kRecipe);
+  reference(23);
+  Ended ended = run({"recipe", "measure", (shared_ / "reference-23").string(), "-o", table.string(), "--data",
+                     "eleven pieces"});
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  // The same run once more is as expected; a validation that is far off is said, with what differs.
+  std::string text = read_text(table);
+  EXPECT_THAT(text, AllOf(HasSubstr("task = \"soundstream\""), HasSubstr("main = \"mel_distance\""),
+                          HasSubstr("[training.\"generator.loss\"]"), HasSubstr("[validation.mel_distance]")));
+  for (const bool off : {false, true}) {
+    if (off) text = text.substr(0, text.find("[training")) + "[validation.mel_distance]\n6 = [0.001, 0.002]\n24 = [0.001, 0.002]\n";
+    write_text(table, text);
+    fs::remove_all(out);
+    auto words = first_words(out, 12);
+    words[3] = recipe.string();
+    if (off) words.insert(words.end(), {"--generator.clip_norm", "0.25"});
+    ended = run(words);
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_TRUE(fs::exists(out / "expect.toml"));
+    EXPECT_THAT(ended.output, AllOf(HasSubstr("on eleven pieces"), HasSubstr("(expected "),
+                                    HasSubstr("train.steps 12 instead of 23")));
+    auto warnings = rows_of(out, "warning");
+    std::erase_if(warnings, [](const nlohmann::json& row) {
+      return row.at("text").get<std::string>().find(", expected ") == std::string::npos;
+    });
+    ASSERT_EQ(warnings.size(), off ? 1u : 0u) << ended.output;
+    const auto validations = rows_of(out, "validation");
+    ASSERT_EQ(validations.size(), 4u);
+    EXPECT_FALSE(validations[0].contains("expected")) << "online";
+    ASSERT_TRUE(validations[1].contains("expected"));
+    EXPECT_EQ(validations[1]["expected"]["mel_distance"].size(), 2u);
+    if (!off) continue;
+    EXPECT_THAT(warnings[0].at("text").get<std::string>(),
+                AllOf(HasSubstr("validation mel distance"), HasSubstr("at step 6, expected"),
+                      HasSubstr("on eleven pieces"), HasSubstr("generator.clip_norm 0.25 instead of 0.5")));
+    EXPECT_THAT(ended.output, HasSubstr("warning: validation mel distance"));
+    fs::remove(table);  // the run has its own
+    ended = run(resume_words(out, 18));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_TRUE(rows_of(out, "validation").back().contains("expected"));
+  }
+}
+
+TEST_F(RealProgram, ADryRunSaysWhatItWouldCostAndWritesNothing) {
+  const fs::path out = folder_ / "run";
+  auto words = first_words(out, 1200);
+  words.push_back("--dry-run");
+  const Ended ended = run(words);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  // 9 pieces of a second; 1200 steps of 2 x 3 segments of 0.25 s.
+  EXPECT_THAT(ended.output,
+              AllOf(HasSubstr("parameters"), HasSubstr("memory"), HasSubstr("3 checkpoints of"),
+                    HasSubstr("1200 steps"), HasSubstr("training: 9 files"),
+                    HasSubstr("7.20 k items of 250 ms in all steps: 200 passes"), HasSubstr("not measured")));
+  EXPECT_FALSE(fs::exists(out));
+  words.push_back("--resume");
+  EXPECT_EQ(run(words).code, 2);
+}
+
+TEST_F(RealProgram, OneBatchIsACheckThatCanFail) {
+  const fs::path out = folder_ / "run";
+  auto words = first_words(out, 60);
+  words.insert(words.end(), {"--overfit-one-batch", "--generator.optimiser.learning_rate", "3e-3",
+                             "--model.loss.mel_weight", "1"});
+  Ended ended = run(words);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("mel_distance went from"), HasSubstr("in 60 steps on one batch"),
+                                  HasSubstr("it learns")));
+  words.insert(words.end(), {"--generator.optimiser.learning_rate", "1e-12"});
+  ended = run(words);
+  EXPECT_EQ(ended.code, 1) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("it learns nothing"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
 }  // namespace process_test
 }  // namespace melete

@@ -54,6 +54,7 @@ class Arguments {
   // learns only after parsing what they start from (a checkpoint's configuration).
   void apply_settings();
 
+  const std::vector<std::string>& recipes() const { return recipes_; }  // files of --config, in order
   bool given(const std::string& name) const;  // whether a flag or setting of that full name was in the words
   std::string help_text(int width = 100) const;
 

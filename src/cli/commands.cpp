@@ -8,6 +8,7 @@
 #include "cli/images_command.h"
 #include "cli/inspect_command.h"
 #include "cli/joint_embedding_commands.h"
+#include "cli/recipe_command.h"
 #include "cli/studio_command.h"
 #include "cli/train_command.h"
 #include "cli/voice_command.h"
@@ -17,6 +18,7 @@ namespace melete {
 const std::vector<Command>& commands() {
   static const std::vector<Command> table{
       {"train", "trains a model on your recordings", train_command},
+      {"recipe", "what a recipe gives: measures finished runs of it", recipe_command},
       {"codec", "recordings to tokens and back, and how good that is beside Opus", codec_command},
       {"images", "pictures to tokens and back, and how good that is beside JPEG and WebP", images_command},
       {"inspect", "what a checkpoint, a .pt or a token file holds; what differs between two",

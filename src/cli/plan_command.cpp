@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "measure/plan.h"
+#include "run/expectation.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -75,7 +76,9 @@ std::vector<fs::path> recipe_files(const std::string& folder) {
   require(fs::is_directory(folder), "[recipes] expected a folder, got {}", folder);
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && entry.path().extension() == ".toml") files.push_back(entry.path());
+    if (entry.is_regular_file() && entry.path().extension() == ".toml" &&
+        !is_expectation_file(entry.path().string()))
+      files.push_back(entry.path());
   require(!files.empty(), "[recipes] {} has no .toml file", folder);
   std::sort(files.begin(), files.end());
   return files;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "cli/arguments.h"
+#include "cli/dry_run.h"
 #include "cli/kmeans_command.h"
 #include "cli/terminal.h"
 #include "cli/training_display.h"
@@ -21,9 +22,13 @@
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
+#include "io/base/atomic_file.h"
+#include "measure/cost.h"
+#include "run/expectation.h"
 #include "run/metrics.h"
 #include "run/run_folder.h"
 #include "systems/system.h"
+#include "train/one_batch.h"
 #include "train/start_from.h"
 #include "train/trainer.h"
 
@@ -38,6 +43,20 @@ void ask_to_stop(int signal) {
   stop_wanted = true;
   std::signal(signal, SIG_DFL);
 }
+
+// For its lifetime Ctrl-C and SIGTERM ask to stop.
+struct StopSignals {
+  StopSignals() {
+    std::signal(SIGINT, ask_to_stop);
+    std::signal(SIGTERM, ask_to_stop);
+  }
+  ~StopSignals() {
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+};
 
 int launch_ranks(int64_t processes, const std::vector<std::string>& args, const DistConfig& config) {
   LaunchOptions options;
@@ -100,9 +119,77 @@ KeptFiles read_settings_of_run(const std::string& folder, const std::string& wha
 
 struct Words {
   std::string what, out;
-  bool resume, fresh, auto_resume;
+  bool resume, fresh, auto_resume, dry_run, one_batch;
   StartFrom from;
 };
+
+// Settings that change neither what is learned nor from what; and the steps, which the table itself knows.
+bool leaves_figures_alone(const Option& option) {
+  static const std::vector<std::string> kNames = {
+      "threads",          "train.steps",       "train.seed",           "train.device",
+      "train.log_every",  "train.columns",     "train.sample_every",   "train.save_every",
+      "train.keep_last",  "train.keep_every",  "train.validate_every", "train.validate_batches",
+      "data.workers",     "data.prefetch"};
+  const std::string& name = option.name();
+  const bool file = name.ends_with("_from") && option.json().is_string();
+  return file || name.starts_with("train.dist.") ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+// What the line has said otherwise than the recipe that was measured.
+std::vector<std::string> unlike_recipe(const std::string& what, const std::string& file, const Schema& schema,
+                                       const Arguments& arguments) {
+  const auto plain = make_recipe(what);
+  Schema as_written = plain->schema();
+  as_written.apply_file(file);
+  std::vector<std::string> lines;
+  for (const Option& option : schema.options()) {
+    if (!arguments.given(option.name()) || leaves_figures_alone(option)) continue;
+    const std::string wanted = as_written.find(option.name())->text();
+    if (option.text() != wanted)
+      lines.push_back(fmt::format("{} {} instead of {}", option.name(), option.text(), wanted));
+  }
+  return lines;
+}
+
+// What the recipe gave where it was measured: from beside the last recipe file that has a table, or from the
+// run that goes on. None: not measured.
+std::optional<Expectation> find_expectation(const Words& words, const Recipe& recipe, const Schema& schema,
+                                            const Arguments& arguments, Reporter& reporter) {
+  if (words.resume) {
+    const std::string path = expectation_of_run(words.out);
+    if (!std::filesystem::exists(path)) return {};
+    try {
+      return read_expectation(path);
+    } catch (const Error& error) {  // a run must not end for it
+      reporter.warning(fmt::format("without expectations: {}", error.what()));
+      return {};
+    }
+  }
+  std::optional<Expectation> table;
+  for (const std::string& file : arguments.recipes()) {
+    const std::string path = expectation_beside(file);
+    if (!std::filesystem::exists(path)) continue;
+    table = read_expectation(path);
+    require(table->task == words.what, "[{}] expected a table of {}, got one of {}", path, words.what,
+            table->task);
+    table->unlike = unlike_recipe(words.what, file, schema, arguments);
+  }
+  if (!table) return {};
+  if (!words.from.path.empty()) table->unlike.push_back("the weights of " + words.from.path + " to begin with");
+  if (table->steps > 0 && table->steps != recipe.train.steps)
+    table->unlike.push_back(fmt::format("train.steps {} instead of {}", recipe.train.steps, table->steps));
+  return table;
+}
+
+int try_one_batch(Task& task, Feed& feed, TrainerConfig config, bool steps_given, Reporter& reporter) {
+  if (!steps_given) config.steps = kOneBatchSteps;
+  const OneBatchResult result = overfit_one_batch(task, *feed.training, config, reporter, stop_wanted);
+  if (stop_wanted) return 130;
+  if (result.verdict == OneBatchResult::nothing) throw Error("[overfit-one-batch] " + result.words);
+  reporter.note(result.words);
+  return 0;
+}
 
 // What one rank does; alone, the only one.
 int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& arguments, Words words) {
@@ -132,22 +219,36 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   if (!group.main()) schema.apply(agreed.at("settings"));
   take_kept_files(schema, group, files);
   schema.check();
+  // Before settings that follow from others are filled in.
+  std::optional<Expectation> expectation;
+  Reporters reporters;
+  std::optional<TrainingDisplay> display;
+  if (group.main()) {  // speaks for all
+    reporters.add(display.emplace(stdout, recipe.train.columns == "all" ? Columns::all : Columns::main));
+    expectation = find_expectation(words, recipe, schema, arguments, reporters);
+  }
   recipe.frozen_device = device_named(recipe.train.device, group.place().local_rank);
   recipe.settle();
   set_threads(threads_of_rank(recipe.threads, group.place()));
 
-  // The main rank speaks for all.
-  std::optional<TrainingDisplay> display;
-  Reporters reporters;
-  if (group.main()) reporters.add(display.emplace());
   // Data, model and schedules first: what is wrong with them must not leave a run folder behind.
   const auto seed = static_cast<uint64_t>(recipe.train.seed);
-  const Feed feed = recipe.open({seed, group, reporters});
+  Feed feed = recipe.open({seed, group, reporters});
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe.make_task();
   if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's
   for (const Phase& phase : task->phases())
     Schedule(phase.schedule, phase.optimiser.learning_rate, recipe.train.steps);
+  if (words.dry_run) {
+    const TrainingCost cost = training_cost(recipe, *task, feed);
+    fmt::print("{}", dry_run_text(recipe, cost, feed, expectation));
+    return 0;
+  }
+  stop_wanted = false;
+  if (words.one_batch) {
+    const StopSignals signals;
+    return try_one_batch(*task, feed, recipe.train, arguments.given("train.steps"), reporters);
+  }
   std::optional<RunFolder> folder;
   if (group.main()) {
     folder.emplace(words.out, words.resume  ? StartMode::resume
@@ -156,6 +257,8 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
     if (!folder->moved_aside().empty()) reporters.note("the old run is now in " + folder->moved_aside());
   }
   if (folder) folder->write_config(schema.json());
+  if (folder && expectation && !words.resume)
+    write_file_atomically(expectation_of_run(folder->path()), expectation_text(*expectation));
 
   TrainerParts parts{*task, *feed.training};
   parts.validation = feed.validation.get();
@@ -163,6 +266,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   parts.group = &group;
   parts.reporter = &reporters;
   parts.config = schema.json();
+  parts.expectation = expectation;
   parts.about.settings_table = schema.table();
   parts.about.data = feed.description;
   parts.about.threads = thread_count();
@@ -180,12 +284,10 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
     reporters.add(tensorboard.emplace(folder->path()));
   }
 
-  stop_wanted = false;
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
-  const RunResult result = trainer.run(stop_wanted);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  const RunResult result = [&] {
+    const StopSignals signals;
+    return trainer.run(stop_wanted);
+  }();
   switch (result.outcome) {
     case Outcome::finished:
       return 0;
@@ -211,7 +313,7 @@ int train_command(const std::vector<std::string>& args) {
   names.push_back("kmeans");
   std::string word, out;
   StartFrom from;
-  bool resume = false, fresh = false, auto_resume = false;
+  bool resume = false, fresh = false, auto_resume = false, dry_run = false, one_batch = false;
   int64_t processes = 0;
   Arguments arguments("train", "trains a model on your recordings");
   arguments.word("what", word, "what to train; kmeans: a semantic tokenizer (help train kmeans)")
@@ -226,6 +328,11 @@ int train_command(const std::vector<std::string>& args) {
       .at_least(0);
   arguments.option("from-parts", from.parts, "only weights whose names begin with one of these");
   arguments.option("from-partly", from.partly, "pass over weights that only one of the two has");
+  arguments.option("dry-run", dry_run,
+                   "what it would cost here and give: memory, disk, time, passes over the data; starts nothing");
+  arguments.option("overfit-one-batch", one_batch,
+                   "a first check of data and model: learns one batch by heart, says whether it can; 200 steps "
+                   "unless --steps says otherwise; writes nothing");
   arguments.option("procs", processes, "train in this many processes on this machine; 0: in this one")
       .at_least(0)
       .at_most(4096);
@@ -237,6 +344,7 @@ int train_command(const std::vector<std::string>& args) {
   arguments.settings(schema);
   arguments.example(
       "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --out runs/codec");
+  arguments.example("train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --dry-run");
   arguments.example("train soundstream --out runs/codec --resume --steps 20000");
   arguments.example(
       "train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
@@ -244,6 +352,9 @@ int train_command(const std::vector<std::string>& args) {
   if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
   if (resume && !from.path.empty())
     throw UsageError("--resume goes on with a run and --from begins a new one; give one of them");
+  if ((dry_run || one_batch) && (resume || processes > 0))
+    throw UsageError(fmt::format("--{} starts nothing that could be resumed or shared; leave --resume and --procs out",
+                                 dry_run ? "dry-run" : "overfit-one-batch"));
   if (out.empty()) out = "runs/" + what;
 
   const Place place = read_place();
@@ -262,7 +373,7 @@ int train_command(const std::vector<std::string>& args) {
   Group group(place, recipe->train.dist);
   try {
     const int code =
-        train_in_group(group, *recipe, schema, arguments, {what, out, resume, fresh, auto_resume, from});
+        train_in_group(group, *recipe, schema, arguments, {what, out, resume, fresh, auto_resume, dry_run, one_batch, from});
     group.finish();
     return code;
   } catch (const std::exception& error) {

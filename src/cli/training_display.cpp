@@ -10,16 +10,11 @@
 #include "cli/terminal.h"
 #include "config/wrap.h"
 #include "core/autocast.h"
+#include "run/expectation.h"
+#include "run/figure_names.h"
 
 namespace melete {
 namespace {
-
-// "code_use_3": a figure of one quantizer beside the mean of all.
-bool is_one_of_many(const std::string& name) {
-  const size_t sign = name.rfind('_');
-  return sign != std::string::npos && sign + 1 < name.size() &&
-         name.find_first_not_of("0123456789", sign + 1) == std::string::npos;
-}
 
 constexpr size_t window = 128;        // as many values as a z-score looks back
 constexpr size_t enough_values = 16;  // fewer say nothing about what is usual
@@ -84,9 +79,26 @@ bool all_equal(const NamedValues& values) {
                      [&](const auto& v) { return v.second == values[0].second; });
 }
 
-std::string chance_text(const std::map<std::string, double>& levels, const std::string& name) {
-  const auto found = levels.find(name);
-  return found == levels.end() ? "" : fmt::format(" (chance {})", short_number(found->second));
+// " (chance 6.2, expected 1.3 to 1.6)"; the latter only where asked for, or the line would be twice as long
+std::string beside(const ValidationReport& report, const std::string& name, bool with_expected) {
+  std::string text;
+  if (const auto chance = report.chance_levels.find(name); chance != report.chance_levels.end())
+    text = "chance " + short_number(chance->second);
+  if (const auto band = report.expected.find(name); with_expected && band != report.expected.end())
+    text += (text.empty() ? "expected " : ", expected ") + band_text(band->second);
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+// Levels that follow the batch change a little in every step; that is nothing to announce.
+bool differ(const std::map<std::string, double>& before, const std::map<std::string, double>& now) {
+  constexpr double kWorthSaying = 0.25;
+  if (before.size() != now.size()) return true;
+  for (const auto& [name, level] : now) {
+    const auto found = before.find(name);
+    if (found == before.end() || std::abs(level - found->second) > kWorthSaying * std::abs(found->second))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -117,8 +129,8 @@ double RollingScore::score(double value) {
   return score;
 }
 
-TrainingDisplay::TrainingDisplay(std::FILE* stream)
-    : stream_(stream), terminal_(is_terminal(stream)), colour_(wants_colour(stream)) {}
+TrainingDisplay::TrainingDisplay(std::FILE* stream, Columns columns)
+    : stream_(stream), which_(columns), terminal_(is_terminal(stream)), colour_(wants_colour(stream)) {}
 
 TrainingDisplay::~TrainingDisplay() {
   if (bar_drawn_) fmt::print(stream_, "\r\x1b[K");
@@ -146,6 +158,7 @@ void TrainingDisplay::draw_bar() {
 
 void TrainingDisplay::start(const RunStart& run) {
   steps_total_ = run.steps_total;
+  main_figure_ = run.main_figure.name;
   print_line(coloured(fmt::format("training {}", run.task), Colour::bold, colour_));
   std::string settings = run.settings_table;
   while (!settings.empty() && settings.back() == '\n') settings.pop_back();
@@ -168,6 +181,7 @@ void TrainingDisplay::start(const RunStart& run) {
   if (run.precision == "bf16" && run.device == "cpu" && !bf16_pays(at::kCPU))
     facts.row({"", "this processor has no bf16 instructions: it computes in fp32"});
   if (!run.folder.empty()) facts.row({"run folder", run.folder});
+  for (size_t i = 0; i < run.expected.size(); ++i) facts.row({i == 0 ? "expected" : "", run.expected[i]});
   facts.row({"steps", run.resumed_from_step >= 0
                           ? fmt::format("{}, resumed from step {}", run.steps_total, run.resumed_from_step)
                           : fmt::format("{}, from the beginning", run.steps_total)});
@@ -177,7 +191,38 @@ void TrainingDisplay::start(const RunStart& run) {
 // Every cell is padded to a width that its column keeps, so that the header stays true.
 TrainingDisplay::Cells TrainingDisplay::cells_of(const StepReport& report) {
   const std::string total = std::to_string(report.steps_total);
+  seconds_.score(report.seconds);
   Cells cells{{"step", fmt::format("{:>{}}/{}", report.step, total.size(), total)}};
+  const Cells middle = which_ == Columns::all ? all_cells(report) : main_cells(report);
+  cells.insert(cells.end(), middle.begin(), middle.end());
+  const double left = seconds_.mean() * static_cast<double>(report.steps_total - report.step);
+  cells.emplace_back("left", fmt::format("{:>6}", left_text(left)));
+  return cells;
+}
+
+// The loss of the first phase: a discriminator's says nothing to a person.
+TrainingDisplay::Cells TrainingDisplay::main_cells(const StepReport& report) const {
+  Cells cells;
+  if (!report.losses.empty()) {
+    const auto& [name, value] = report.losses.front();
+    cells.emplace_back(name, fmt::format("{:>7}", short_number(value)));
+    if (const auto band = report.expected.find(name); band != report.expected.end())
+      cells.emplace_back("expected", fmt::format("{:>16}", band_text(band->second)));
+    if (const auto chance = report.chance_levels.find(name); chance != report.chance_levels.end())
+      cells.emplace_back("chance", fmt::format("{:>7}", short_number(chance->second)));
+  }
+  // Validation's "loss" has its own column, or it would be taken for the training's.
+  if (!main_figure_.empty())
+    cells.emplace_back(main_figure_ == "loss" ? "held-out loss" : main_figure_,
+                       fmt::format("{:>7}", quality_.empty() ? "-" : quality_));
+  if (!report.learning_rates.empty())
+    cells.emplace_back("rate", fmt::format("{:>7}", learning_rate_text(report.learning_rates[0].second)));
+  cells.emplace_back("ms", fmt::format("{:>5}", milliseconds(report.seconds)));
+  return cells;
+}
+
+TrainingDisplay::Cells TrainingDisplay::all_cells(const StepReport& report) {
+  Cells cells;
   for (const auto& [name, value] : report.losses)
     cells.emplace_back(name, fmt::format("{:>7}", short_number(value)));
   for (const auto& [name, value] : report.gradient_norms) {
@@ -194,12 +239,9 @@ TrainingDisplay::Cells TrainingDisplay::cells_of(const StepReport& report) {
       cells.emplace_back("rate " + name, fmt::format("{:>7}", learning_rate_text(value)));
     }
   }
-  seconds_.score(report.seconds);
-  const double left = seconds_.mean() * static_cast<double>(report.steps_total - report.step);
   cells.emplace_back("ms", fmt::format("{:>5}", milliseconds(report.seconds)));
   cells.emplace_back("wait", fmt::format("{:>4}", milliseconds(report.data_wait_seconds)));
   cells.emplace_back("item/s", fmt::format("{:>5}", rate_text(report.items_per_second)));
-  cells.emplace_back("left", fmt::format("{:>6}", left_text(left)));
   return cells;
 }
 
@@ -308,7 +350,8 @@ void TrainingDisplay::print_header() {
   if (!left_out.empty())
     print_line(coloured(wrap_text("only in metrics.jsonl, for want of room: " + left_out, 0, line_width()),
                         Colour::dim, colour_));
-  if (!chances.empty()) print_line(coloured("chance levels: " + chances, Colour::dim, colour_));
+  if (!chances.empty() && which_ == Columns::all)
+    print_line(coloured("chance levels: " + chances, Colour::dim, colour_));
   print_line(coloured(line.text(), Colour::bold, colour_));
   lines_since_header_ = 0;
 }
@@ -317,7 +360,8 @@ void TrainingDisplay::step(const StepReport& report) {
   step_ = report.step;
   steps_total_ = report.steps_total;
   const Cells cells = cells_of(report);
-  const bool new_chances = chance_levels_ != report.chance_levels && !report.chance_levels.empty();
+  const bool new_chances = which_ == Columns::all && !report.chance_levels.empty() &&
+                           differ(chance_levels_, report.chance_levels);
   if (new_chances) chance_levels_ = report.chance_levels;
   const bool new_columns = add_columns(cells);
   if (new_columns) lay_out();
@@ -343,8 +387,11 @@ void TrainingDisplay::validation(const ValidationReport& report) {
   std::string text =
       fmt::format("validation at step {}{}{}:", report.step, report.label.empty() ? "" : ", ", report.label);
   for (const auto& [name, value] : report.losses) {
-    if (is_one_of_many(name)) continue;  // for files and the studio: a line has no room for them
-    text += fmt::format("  {} {}{}", name, short_number(value), chance_text(report.chance_levels, name));
+    if (name == main_figure_) quality_ = short_number(value);  // the average, where there is one, comes last
+    if (is_one_of_many(name) && name != main_figure_)
+      continue;  // for files and the studio: a line has no room for them
+    text += fmt::format("  {} {}{}", name, short_number(value),
+                        beside(report, name, name == "loss" || name == main_figure_));
   }
   print_line(coloured(text, Colour::green, colour_));
 }

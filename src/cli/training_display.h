@@ -25,9 +25,15 @@ class RollingScore {
   std::deque<double> values_;
 };
 
+// Which columns a step's line has.
+enum class Columns {
+  main,  // step, loss beside chance and expectation, the newest figure of quality, rate, milliseconds, time left
+  all,   // every loss, norm and rate
+};
+
 class TrainingDisplay : public Reporter {
  public:
-  explicit TrainingDisplay(std::FILE* stream = stdout);
+  explicit TrainingDisplay(std::FILE* stream = stdout, Columns columns = Columns::main);
   ~TrainingDisplay() override;
 
   void start(const RunStart& run) override;
@@ -49,6 +55,8 @@ class TrainingDisplay : public Reporter {
   using Cells = std::vector<std::pair<std::string, std::string>>;  // column -> text, in order
 
   Cells cells_of(const StepReport& report);
+  Cells main_cells(const StepReport& report) const;
+  Cells all_cells(const StepReport& report);
   bool add_columns(const Cells& cells);  // whether there was a new one
   void lay_out();
   size_t set_titles(size_t limit);  // -> width of the line
@@ -58,11 +66,13 @@ class TrainingDisplay : public Reporter {
   void draw_bar();
 
   std::FILE* stream_;
+  Columns which_;
   bool terminal_, colour_, bar_drawn_ = false;
   std::vector<Column> columns_;
   std::map<std::string, RollingScore> norms_;
   std::map<std::string, double> chance_levels_;
   RollingScore seconds_;
+  std::string main_figure_, quality_;  // its name, and its newest value
   int64_t lines_since_header_ = 0, step_ = 0, steps_total_ = 0;
 };
 

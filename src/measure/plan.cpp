@@ -21,13 +21,18 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 PlanSizes sizes_of(Recipe& recipe) {
+  const std::string assumed = recipe.settle_on_paper();
+  PlanSizes sizes = sizes_of(recipe, *recipe.make_task());
+  sizes.assumed = assumed;
+  return sizes;
+}
+
+PlanSizes sizes_of(const Recipe& recipe, Task& task) {
   PlanSizes sizes;
-  sizes.assumed = recipe.settle_on_paper();
-  const std::unique_ptr<Task> task = recipe.make_task();
-  torch::nn::Module& model = task->model();
+  torch::nn::Module& model = task.model();
   sizes.name = recipe.name();
   const int64_t bucket = recipe.train.dist.bucket_mb << 20;
-  for (const Phase& phase : task->phases()) {
+  for (const Phase& phase : task.phases()) {
     int64_t bytes = 0;
     for (const ParameterGroup& group : phase.groups)
       for (const auto& [name, tensor] : group.parameters) {
@@ -51,7 +56,7 @@ PlanSizes sizes_of(Recipe& recipe) {
   sizes.optimiser_bytes = 2 * sizes.gradient_bytes;
   if (recipe.train.ema.enabled)
     for (const auto& item : model.named_parameters())
-      if (task->averaged(item.key())) sizes.average_bytes += static_cast<int64_t>(item.value().nbytes());
+      if (task.averaged(item.key())) sizes.average_bytes += static_cast<int64_t>(item.value().nbytes());
   sizes.checkpoint_bytes = sizes.model_bytes + sizes.optimiser_bytes + sizes.average_bytes;
   sizes.save_every = recipe.train.save_every;
   sizes.items_a_step = recipe.batch_size * recipe.train.accumulate;

@@ -46,6 +46,7 @@ struct PlanRow {
 };
 
 PlanSizes sizes_of(Recipe& recipe);  // builds the model; needs neither data nor frozen models
+PlanSizes sizes_of(const Recipe& recipe, Task& task);  // of a model that is there already
 std::vector<PlanRow> plan(const PlanSizes& sizes, const PlanAssumptions& assumptions);
 
 }  // namespace melete

@@ -38,6 +38,13 @@ ordered_json object(const Pairs& values) {
   return result;
 }
 
+// Under "expected": what a recipe gave where it was measured, as [low, high].
+void add_expected(ordered_json& row, const Bands& bands) {
+  if (bands.empty()) return;
+  ordered_json& expected = row["expected"] = ordered_json::object();
+  for (const auto& [name, band] : bands) expected[name] = {number(band.low), number(band.high)};
+}
+
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -120,6 +127,8 @@ void JsonlReporter::start(const RunStart& run) {
   json["resumed_from_step"] =
       run.resumed_from_step >= 0 ? ordered_json(run.resumed_from_step) : ordered_json();
   json["steps_total"] = run.steps_total;
+  json["main_figure"] = run.main_figure.name;
+  if (run.main_figure.higher_is_better) json["higher_is_better"] = true;
   row(dump(json));
 }
 
@@ -130,6 +139,7 @@ void JsonlReporter::step(const StepReport& report) {
   json["gradient_norms"] = object(report.gradient_norms);
   json["learning_rates"] = object(report.learning_rates);
   if (!report.chance_levels.empty()) json["chance_levels"] = object(report.chance_levels);
+  add_expected(json, report.expected);
   json["seconds"] = number(report.seconds);
   json["data_wait_seconds"] = number(report.data_wait_seconds);
   json["items_per_second"] = number(report.items_per_second);
@@ -143,6 +153,7 @@ void JsonlReporter::validation(const ValidationReport& report) {
       {"kind", "validation"}, {"step", report.step}, {"time", wall_seconds()}, {"label", report.label}};
   json["losses"] = object(report.losses);
   if (!report.chance_levels.empty()) json["chance_levels"] = object(report.chance_levels);
+  add_expected(json, report.expected);
   row(dump(json));
 }
 

@@ -12,6 +12,18 @@ namespace melete {
 
 using NamedValues = std::vector<std::pair<std::string, double>>;
 
+// What a figure is expected to be at a step.
+struct Band {
+  double low = 0, high = 0;
+};
+using Bands = std::map<std::string, Band>;  // by figure
+
+// The one figure of validation that says how good a model is.
+struct MainFigure {
+  std::string name = "loss";
+  bool higher_is_better = false;
+};
+
 struct RunStart {
   std::string task;
   std::string settings_table;                                     // as Schema::table() gives it
@@ -23,6 +35,8 @@ struct RunStart {
   int64_t resumed_from_step = -1;  // -1: from the beginning
   int64_t steps_total = 0;
   std::string folder;
+  MainFigure main_figure = {};
+  std::vector<std::string> expected = {};  // lines on what the recipe gave where it was measured
 };
 
 struct StepReport {
@@ -38,6 +52,8 @@ struct StepReport {
   bool skipped = false;  // a loss or gradient was not finite, and the weights did not move
   std::string skip_reason;
   int64_t skipped_total = 0;
+  Bands expected = {};                            // of the losses, where the recipe was measured
+  std::vector<std::string> opponent_losses = {};  // of phases after the first: discriminators
 };
 
 struct ValidationReport {
@@ -45,6 +61,7 @@ struct ValidationReport {
   NamedValues losses;
   std::map<std::string, double> chance_levels;
   std::string label;  // "online" or "ema"
+  Bands expected = {};
 };
 
 class Reporter {

@@ -4,9 +4,11 @@
 
 #include "core/base/error.h"
 #include "data/batch.h"
+#include "data/pictures.h"
 #include "io/base/atomic_file.h"
 #include "io/base/audio_file.h"
 #include "run/run_folder.h"
+#include "run/sample_faults.h"
 
 namespace melete {
 
@@ -53,8 +55,8 @@ std::string sample_name(const Batch& batch, int64_t row) {
                      at < paths.size() ? std::filesystem::path(paths[at]).stem().string() : "item");
 }
 
-SampleWriter::SampleWriter(std::string run_folder, int64_t step, Reporter& reporter)
-    : run_folder_(std::move(run_folder)), step_(step), reporter_(reporter) {}
+SampleWriter::SampleWriter(std::string run_folder, int64_t step, Reporter& reporter, Alarms* alarms)
+    : run_folder_(std::move(run_folder)), step_(step), reporter_(reporter), alarms_(alarms) {}
 
 std::string SampleWriter::place(const char* kind, const std::string& name, const char* ending) {
   const fs::path folder = fs::path(run_folder_) / kind / step_name(step_);
@@ -68,21 +70,58 @@ std::string SampleWriter::place(const char* kind, const std::string& name, const
   return path;
 }
 
-std::string SampleWriter::audio(const std::string& name, std::span<const float> samples, int rate_hz) {
+std::string SampleWriter::write_sound(const std::string& name, std::span<const float> interleaved,
+                                      int rate_hz, int channels) {
   const std::string path = place("samples", name, ".flac");
-  write_audio(path, audible(samples.data(), static_cast<int64_t>(samples.size())), rate_hz, 1);
+  write_audio(path, audible(interleaved.data(), static_cast<int64_t>(interleaved.size())), rate_hz, channels);
   reporter_.sample_written(path);
   return path;
+}
+
+void SampleWriter::alarm(const std::string& kind, const std::string& text) {
+  if (alarms_) alarms_->say(kind, text);
+}
+
+void SampleWriter::judge_sound(const std::string& name, std::span<const float> samples) {
+  const std::string fault = fault_of_sound(samples);
+  if (fault.empty()) return;
+  for (const auto& [original, own_fault] : faults_of_originals_)
+    if (!own_fault.empty() && name.starts_with(original)) return;  // it is as it was given
+  const std::string kind = fault.substr(0, fault.find(' '));
+  alarm("sound " + kind,
+        fmt::format("the sample {} of step {} is {}; if that stays so, the model does not learn: look at the "
+                    "samples and at what it is trained on",
+                    name, step_, fault));
+}
+
+std::string SampleWriter::audio(const std::string& name, std::span<const float> samples, int rate_hz) {
+  judge_sound(name, samples);
+  return write_sound(name, samples, rate_hz, 1);
 }
 
 std::string SampleWriter::audio(const std::string& name, const at::Tensor& samples, int rate_hz) {
   const at::Tensor channels = as_channels(samples, name);
   const at::Tensor interleaved = channels.t().contiguous();
-  const std::string path = place("samples", name, ".flac");
-  write_audio(path, audible(interleaved.data_ptr<float>(), interleaved.numel()), rate_hz,
-              static_cast<int>(channels.size(0)));
-  reporter_.sample_written(path);
-  return path;
+  const std::span<const float> values(interleaved.data_ptr<float>(),
+                                      static_cast<size_t>(interleaved.numel()));
+  judge_sound(name, values);
+  return write_sound(name, values, rate_hz, static_cast<int>(channels.size(0)));
+}
+
+std::string SampleWriter::original(const std::string& name, const at::Tensor& samples, int rate_hz,
+                                   bool write) {
+  const at::Tensor channels = as_channels(samples, name);
+  const at::Tensor interleaved = channels.t().contiguous();
+  const std::span<const float> values(interleaved.data_ptr<float>(),
+                                      static_cast<size_t>(interleaved.numel()));
+  const std::string fault = fault_of_sound(values);
+  faults_of_originals_[name] = fault;
+  if (!fault.empty())
+    alarm("original " + fault.substr(0, fault.find(' ')),
+          fmt::format("the recording {} that the run is validated on is {}: look at the data (`melete data "
+                      "check`)",
+                      name, fault));
+  return write ? write_sound(name + "_original", values, rate_hz, static_cast<int>(channels.size(0))) : "";
 }
 
 std::string SampleWriter::spectrogram_pair(const std::string& name, std::span<const float> original,
@@ -104,6 +143,21 @@ std::string SampleWriter::picture(const std::string& name, const Image& image) {
   write_png(path, image);
   reporter_.sample_written(path);
   return path;
+}
+
+std::string SampleWriter::picture_pairs(const std::string& name, const at::Tensor& given,
+                                        const at::Tensor& made) {
+  const std::string fault = fault_of_pictures(made);
+  if (!fault.empty() && fault_of_pictures(given).empty())
+    alarm("pictures " + fault, fmt::format("the samples {} of step {} are {}; if that stays so, the model does "
+                                           "not learn: look at the samples and at what it is trained on",
+                                           name, step_, fault));
+  std::vector<at::Tensor> pictures;
+  for (int64_t i = 0; i < made.size(0); ++i) {
+    pictures.push_back(given[i].to(at::kCPU, at::kFloat).clamp(0, 1));
+    pictures.push_back(made[i].to(at::kCPU, at::kFloat).clamp(0, 1));
+  }
+  return picture(name, picture_grid(pictures, 2));
 }
 
 std::string SampleWriter::text(const std::string& name, const std::string& text) {

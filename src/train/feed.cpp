@@ -58,6 +58,7 @@ Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig
     seconds += entry.duration_seconds;
     result.names.push_back(entry.path);
   }
+  result.seconds = seconds;
   result.description = fmt::format("{} files, {}", entries.size(), human_seconds(seconds));
   result.items = std::make_shared<AudioDataset>(
       std::move(entries), config, [&reporter](const std::string& path, const std::string& message) {
@@ -79,7 +80,7 @@ Collection tokens(std::vector<Item> items, const TokenColumns& columns, double s
 Collection mixed(const Collection& own, const Collection& other, double other_share) {
   const auto both = std::make_shared<MixedDataset>(
       std::vector<MixedPart>{{own.items, 1 - other_share}, {other.items, other_share}});
-  Collection result{both, own.names, ""};
+  Collection result{both, own.names, "", own.seconds + other.seconds};
   result.names.insert(result.names.end(), other.names.begin(), other.names.end());
   result.description = fmt::format("{}, and {} with {:g} % of the items", own.description, other.description,
                                    100 * other_share);
@@ -108,6 +109,8 @@ Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection trai
   check_same_data(group, "validation", validation.names);
   require(training.items != nullptr, "[data] nothing to train on in {}", recipe.data_from);
   Feed feed;
+  feed.training_items = training.items->size();
+  feed.training_seconds = training.seconds;
   feed.description = {"training: " + training.description, "validation: " + validation.description};
   if (validation.items == nullptr) {
     validation.items = training.items;

@@ -19,6 +19,7 @@ struct Collection {
   std::shared_ptr<Dataset> items;  // null: nothing
   std::vector<std::string> names;  // of its items; the same on all ranks
   std::string description;         // "52 files, 3.2 minutes"
+  double seconds = 0;              // of recordings; 0: not known
 };
 
 Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection training, Collection validation,

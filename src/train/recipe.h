@@ -21,6 +21,8 @@ class Reporter;
 struct Feed {
   std::unique_ptr<BatchSource> training, validation;
   std::vector<std::string> description;  // lines for a person
+  int64_t training_items = 0;
+  double training_seconds = 0;  // of recordings; 0: not known
 };
 
 struct OpenRequest {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "io/tensors.h"
+#include "run/reporter.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
 
@@ -29,6 +30,7 @@ class SampleWriter;
 struct Losses {
   at::Tensor total;    // scalar; backward runs from here
   NamedTensors named;  // detached scalars, for people: losses, accuracies, codebook use
+  NamedTensors chance = {};  // what guessing would give, by loss, where that depends on the batch
 };
 
 struct StepContext {
@@ -74,7 +76,9 @@ class Task {
   // Files to hear and see, with the weights now in the model; label says which: "online" or "ema".
   virtual void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) = 0;
 
-  // The loss of guessing, by loss name, printed beside the loss.
+  // The figure of validate() that says how good the model is.
+  virtual MainFigure main_figure() const { return {}; }
+  // The loss of guessing, by loss name, printed beside the loss; see also Losses::chance.
   virtual std::map<std::string, double> chance_levels() const { return {}; }
   // Which parameters and buffers the moving average covers; discriminators need none.
   virtual bool averaged(const std::string& /*name*/) const { return true; }

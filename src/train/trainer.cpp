@@ -124,6 +124,7 @@ Trainer::Trainer(TrainerParts parts, const TrainerConfig& config)
       mixed_type_(config.precision == "fp16" ? at::kHalf : at::kBFloat16),
       loss_scale_(config.precision == "fp16"),
       reporter_(parts_.reporter ? parts_.reporter : &silent_),
+      on_track_(parts_.expectation, parts_.task.main_figure(), *reporter_),
       health_(config.health) {
   require(config.steps >= 1 && config.accumulate >= 1,
           "[trainer] expected steps and accumulate of at least 1");
@@ -231,6 +232,7 @@ Batch Trainer::fetch(BatchSource& source, int64_t number) const {
 
 struct Trainer::PhaseResult {
   NamedValues losses, norms;
+  std::map<std::string, double> chance_levels;  // of this batch
   double rate = 0;
   std::string problem;  // empty: all was finite and the weights have moved
 };
@@ -273,6 +275,8 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
       sums.add(total_name, losses.total);
       for (const auto& [name, value] : losses.named)
         if (name != total_name) sums.add(name, value);
+      for (const auto& [name, value] : losses.chance)
+        sums.add(kChancePrefix + (name == "loss" ? total_name : name), value);
     }
   }
 
@@ -289,6 +293,10 @@ Trainer::PhaseResult Trainer::run_phase(size_t index, std::vector<Batch>& batche
   const std::vector<std::string> names = sums.names();
   const std::vector<double> numbers = fetch_values(names, values, *group_, parts_.training.weight());
   for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].starts_with(kChancePrefix)) {
+      result.chance_levels[names[i].substr(kChancePrefix.size())] = numbers[i];
+      continue;
+    }
     result.losses.emplace_back(names[i], numbers[i]);
     // Only the total decides: a named figure may be undefined for a batch (an accuracy over no tokens).
     if (names[i] == total_name && !std::isfinite(numbers[i]))
@@ -325,6 +333,7 @@ StepReport Trainer::step() {
   if (!model.is_training()) model.train();
 
   StepReport report;
+  std::map<std::string, double> chance_levels;  // of these batches
   std::vector<Batch> batches;
   int64_t items = 0;
   for (size_t i = 0; i < phases_.size(); ++i) {
@@ -341,6 +350,9 @@ StepReport Trainer::step() {
     }
     const PhaseResult result = run_phase(i, batches);
     report.losses.insert(report.losses.end(), result.losses.begin(), result.losses.end());
+    chance_levels.insert(result.chance_levels.begin(), result.chance_levels.end());
+    if (i > 0)
+      for (const auto& [name, value] : result.losses) report.opponent_losses.push_back(name);
     report.gradient_norms.insert(report.gradient_norms.end(), result.norms.begin(), result.norms.end());
     report.learning_rates.emplace_back(phase.name, result.rate);
     if (!result.problem.empty()) {
@@ -357,6 +369,7 @@ StepReport Trainer::step() {
   report.step = step_;
   report.steps_total = config_.steps;
   report.chance_levels = parts_.task.chance_levels();
+  for (const auto& [name, level] : chance_levels) report.chance_levels[name] = level;
   report.skipped_total = health_.bad_total();
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   report.data_wait_seconds = parts_.training.wait_seconds() - waited;

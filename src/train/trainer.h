@@ -22,6 +22,7 @@
 #include "train/ema.h"
 #include "train/health.h"
 #include "train/loss_scale.h"
+#include "train/on_track.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
 #include "train/task.h"
@@ -31,6 +32,9 @@ namespace melete {
 
 class RunFolder;
 struct Checkpoint;
+
+// How levels of chance travel among the figures of a batch, by the name of their loss.
+inline const std::string kChancePrefix = "chance of ";
 
 enum class Outcome {
   finished,
@@ -54,6 +58,7 @@ struct TrainerParts {
   Group* group = nullptr;              // none: alone
   nlohmann::ordered_json config = {};  // whole and resolved, stored in every checkpoint
   RunStart about = {};                 // settings table, data lines and threads; the trainer adds the rest
+  std::optional<Expectation> expectation = {};  // what the recipe gave where it was measured
 };
 
 class Trainer {
@@ -118,6 +123,7 @@ class Trainer {
   LossScale loss_scale_;
   Reporter silent_;
   Reporter* reporter_;
+  OnTrack on_track_;
   std::vector<RunningPhase> phases_;
   std::optional<Ema> ema_;
   Health health_;

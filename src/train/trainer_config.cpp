@@ -25,6 +25,10 @@ void describe(Schema& schema, TrainerConfig& config) {
                 "on a GPU, float32 products with 10 bits of mantissa: faster, less exact");
   schema.option("device", config.device, kDeviceHelp);
   schema.option("log_every", config.log_every, "steps between two lines").at_least(1).unit("steps");
+  schema
+      .option("columns", config.columns,
+              "of a line: loss, quality, rate and time, or every figure (metrics.jsonl always has all)")
+      .one_of({"main", "all"});
   schema.option("validate_every", config.validate_every, "0: never").at_least(0).unit("steps");
   schema.option("validate_batches", config.validate_batches, "held-out batches of one validation")
       .at_least(1);

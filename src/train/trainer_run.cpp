@@ -12,6 +12,24 @@
 
 namespace melete {
 
+namespace {
+
+// What a person should know of a table before the first step.
+std::vector<std::string> lines_of(const Expectation& table) {
+  std::vector<std::string> lines;
+  if (const auto rows = table.validation.find(table.main.name);
+      rows != table.validation.end() && !rows->second.empty())
+    lines.push_back(fmt::format("{} {} after {} steps on {}", table.main.name,
+                                band_text(rows->second.rbegin()->second), rows->second.rbegin()->first,
+                                table.data));
+  else
+    lines.push_back("measured on " + table.data);
+  for (const std::string& unlike : table.unlike) lines.push_back("unlike the measured run: " + unlike);
+  return lines;
+}
+
+}  // namespace
+
 void Trainer::announce() {
   RunStart about = parts_.about;
   about.task = parts_.task.name();
@@ -19,6 +37,8 @@ void Trainer::announce() {
   about.device = device_.str();
   about.resumed_from_step = resumed_from_;
   about.steps_total = config_.steps;
+  about.main_figure = parts_.task.main_figure();
+  if (parts_.expectation) about.expected = lines_of(*parts_.expectation);
   if (parts_.folder) about.folder = parts_.folder->path();
   for (const RunningPhase& running : phases_) {
     int64_t count = 0;
@@ -56,6 +76,7 @@ std::vector<ValidationReport> Trainer::validate() {
       bool named = false;
       for (const auto& item : losses.named) named |= item.first == "loss";
       if (losses.total.defined() && !named) losses.named.insert(losses.named.begin(), {"loss", losses.total});
+      for (const auto& [name, value] : losses.chance) losses.named.emplace_back(kChancePrefix + name, value);
       for (const auto& [name, value] : losses.named) {
         const at::Tensor one = value.detach().to(device_, at::kDouble).reshape({});
         auto& [sum, count] = sums[name];
@@ -80,8 +101,13 @@ std::vector<ValidationReport> Trainer::validate() {
       }
       group_->sum(totals);
       const at::Tensor means = (totals[0] / totals[1]).contiguous();
-      for (size_t i = 0; i < names.size(); ++i)
-        report.losses.emplace_back(names[i], means.data_ptr<double>()[i]);
+      for (size_t i = 0; i < names.size(); ++i) {
+        const double mean = means.data_ptr<double>()[i];
+        if (names[i].starts_with(kChancePrefix))
+          report.chance_levels[names[i].substr(kChancePrefix.size())] = mean;
+        else
+          report.losses.emplace_back(names[i], mean);
+      }
     }
     reports.push_back(std::move(report));
   }
@@ -94,7 +120,7 @@ void Trainer::write_samples() {
   group_->on_main("samples", step_, [this] {
     const at::NoGradGuard no_gradient;
     const EvaluationScope evaluation(parts_.task.model());
-    SampleWriter writer(parts_.folder->path(), step_, *reporter_);
+    SampleWriter writer(parts_.folder->path(), step_, *reporter_, &on_track_.alarms());
     const Batch batch = fetch(*parts_.validation, 0);  // always the same one: what changes is the model
     const AutocastScope mixed(device_.type(), mixed_, mixed_type_);
     parts_.task.write_samples(batch, "online", writer);
@@ -117,8 +143,10 @@ RunResult Trainer::run(const std::atomic<bool>& stop) {
     group_->enter("barrier", step_ + 1);
     if (group_->any(stop.load()))
       return finish(Outcome::stopped, fmt::format("stopped after step {}", step_));
-    const StepReport report = step();
+    StepReport report = step();
+    on_track_.expect(report);
     if (report.skipped || due(config_.log_every) || step_ == config_.steps) reporter_->step(report);
+    on_track_.judge(report);
     if (verdict_ == Verdict::give_up)
       return finish(
           Outcome::failed,
@@ -140,7 +168,11 @@ RunResult Trainer::run(const std::atomic<bool>& stop) {
     save_pending_ |= due(config_.save_every);
     if (save_pending_ && !health_.in_bad_streak() && has_folder()) save();
     if (due(config_.validate_every))
-      for (const ValidationReport& validation : validate()) reporter_->validation(validation);
+      for (ValidationReport& validation : validate()) {
+        on_track_.expect(validation);
+        reporter_->validation(validation);
+        on_track_.judge(validation);
+      }
     if (due(config_.sample_every)) {
       try {
         write_samples();

@@ -1,6 +1,7 @@
 #include "systems/audiolm/stage_losses.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "config/schema.h"
@@ -28,6 +29,13 @@ PartLoss part_loss(const at::Tensor& logits, const at::Tensor& labels) {
   result.count = there.sum();
   result.accuracy = flat.argmax(-1).eq(wanted).logical_and(there).sum() / result.count.clamp_min(1);
   return result;
+}
+
+// Of logits that are all the same.
+PartLoss guessed(const at::Tensor& logits) {
+  return {at::scalar_tensor(std::log(static_cast<double>(logits.size(-1))), logits.options().dtype(at::kFloat)),
+          {},
+          {}};
 }
 
 StagePass pass_of(const StageInput& input, double condition_drop) {
@@ -117,6 +125,7 @@ StageLosses semantic_losses(SemanticTransformer& model, const StageInput& input,
   result.logits = model(ids, pass);
   const PartLoss loss = part_loss(result.logits, labels);
   result.total = loss.loss;
+  result.chance = guessed(result.logits).loss;
   result.named.emplace_back("accuracy", loss.accuracy);
   return result;
 }
@@ -146,13 +155,16 @@ StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, con
   result.logits = logits.coarse;
   const PartLoss loss = part_loss(logits.coarse, labels);
   result.total = loss.loss;
+  result.chance = guessed(logits.coarse).loss;
   if (config.first_part_weight > 0 && logits.semantic.defined()) {
     const PartLoss first = part_loss(logits.semantic, semantic_labels);
     // audiolm-pytorch counts the padding of codes, and of tokens unless runs were made one.
     const at::Tensor first_count =
         input.keep_padding && !config.unique_consecutive ? positions(semantic_labels) : first.count;
-    result.total = combine(first, first_count, config.first_part_weight, loss,
-                           input.keep_padding ? positions(labels) : loss.count);
+    const at::Tensor second_count = input.keep_padding ? positions(labels) : loss.count;
+    result.total = combine(first, first_count, config.first_part_weight, loss, second_count);
+    result.chance = combine(guessed(logits.semantic), first_count, config.first_part_weight,
+                            guessed(logits.coarse), second_count);
     add(result, "semantic", first);
   }
   add(result, "coarse", loss);
@@ -179,9 +191,12 @@ StageLosses fine_losses(FineTransformer& model, const StageInput& input, const S
   result.logits = logits.fine;
   const PartLoss loss = part_loss(logits.fine, labels);
   result.total = loss.loss;
+  result.chance = guessed(logits.fine).loss;
   if (config.first_part_weight > 0 && logits.coarse.defined()) {
     const PartLoss first = part_loss(logits.coarse, coarse);
     result.total = combine(first, positions(coarse), config.first_part_weight, loss, positions(labels));
+    result.chance = combine(guessed(logits.coarse), positions(coarse), config.first_part_weight,
+                            guessed(logits.fine), positions(labels));
     add(result, "coarse", first);
   }
   add(result, "fine", loss);

@@ -35,6 +35,7 @@ struct StageInput {
 struct StageLosses {
   at::Tensor total;
   std::vector<std::pair<std::string, at::Tensor>> named;  // detached scalars: losses and accuracies
+  at::Tensor chance;                // the total of someone who thinks all tokens equally likely
   at::Tensor first_logits, logits;  // of the first part (undefined where there is none) and the second
 };
 

@@ -10,8 +10,11 @@ namespace melete {
 
 namespace {
 
-double chance(int64_t classes) {
-  return std::log(static_cast<double>(classes));
+// Loss and accuracy of guessing among so many tokens, by the name of the loss.
+void add_chance(std::map<std::string, double>& levels, const std::string& name, const std::string& accuracy,
+                int64_t classes) {
+  levels[name] = std::log(static_cast<double>(classes));
+  levels[accuracy] = 1 / static_cast<double>(classes);
 }
 
 }  // namespace
@@ -34,7 +37,7 @@ std::vector<Phase> StageTask::phases() {
   phase.groups = {{"transformer", parameters_of(model())}};
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     const StageLosses result = losses(input(batch, context));
-    return Losses{result.total, result.named};
+    return Losses{result.total, result.named, {{"loss", result.chance}}};
   };
   return {phase};
 }
@@ -54,6 +57,7 @@ Losses StageTask::validate(const Batch& batch, const StepContext& context) {
   const StageLosses result = losses(input(batch, context));
   Losses all{result.total, {{"loss", result.total}, {"perplexity", result.total.exp()}}};
   for (const auto& named : result.named) all.named.push_back(named);
+  all.chance = {{"loss", result.chance}, {"perplexity", result.chance.exp()}};
   return all;
 }
 
@@ -62,17 +66,23 @@ void StageTask::write_samples(const Batch& batch, const std::string& label, Samp
 }
 
 std::map<std::string, double> SemanticTask::chance_levels() const {
-  return {{"loss", chance(model_->config().semantic_tokens + 1)}};
+  std::map<std::string, double> levels;
+  add_chance(levels, "loss", "accuracy", model_->config().semantic_tokens + 1);
+  return levels;
 }
 
 std::map<std::string, double> CoarseTask::chance_levels() const {
-  return {{"semantic", chance(model_->config().semantic_tokens + 1)},
-          {"coarse", chance(model_->config().codebook_size + 1)}};
+  std::map<std::string, double> levels;
+  add_chance(levels, "semantic", "semantic_accuracy", model_->config().semantic_tokens + 1);
+  add_chance(levels, "coarse", "coarse_accuracy", model_->config().codebook_size + 1);
+  return levels;
 }
 
 std::map<std::string, double> FineTask::chance_levels() const {
-  return {{"coarse", chance(model_->config().codebook_size)},
-          {"fine", chance(model_->config().codebook_size)}};
+  std::map<std::string, double> levels;
+  add_chance(levels, "coarse", "coarse_accuracy", model_->config().codebook_size);
+  add_chance(levels, "fine", "fine_accuracy", model_->config().codebook_size);
+  return levels;
 }
 
 }  // namespace melete

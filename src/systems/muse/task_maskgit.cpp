@@ -7,6 +7,7 @@
 #include "data/batch.h"
 #include "data/pictures.h"
 #include "generate/sampling.h"
+#include "run/sample_faults.h"
 #include "run/sample_writer.h"
 #include "systems/muse/guided_maskgit.h"
 #include "systems/muse/system.h"
@@ -16,8 +17,7 @@ namespace melete::muse {
 namespace {
 
 constexpr int64_t kPicturesShown = 8;
-constexpr int64_t kQuarters = 4;           // of masking ratios that losses are told apart by
-constexpr double kOneColourSpread = 0.01;  // deviation of pixels below which all samples are one colour
+constexpr int64_t kQuarters = 4;  // of masking ratios that losses are told apart by
 
 // "loss_25": of pictures of which up to a quarter was hidden, "loss_50", "loss_75", "loss_100"; those that
 // there are.
@@ -106,18 +106,12 @@ void MaskGitTask::write_samples(const Batch& batch, const std::string& label, Sa
   };
   const at::Tensor real = shown(seen.tokens), fake = shown(made);
   const std::vector<std::string> captions = some.find_words("text");
-  std::vector<at::Tensor> pictures;
   std::string text;
-  for (int64_t i = 0; i < some.items(); ++i) {
-    pictures.push_back(real[i]);
-    pictures.push_back(fake[i]);
-    if (!captions.empty()) text += fmt::format("{}: {}\n", i + 1, captions[static_cast<size_t>(i)]);
-  }
-  // Deviation of each channel's pixels, over all samples.
-  const at::Tensor values = fake.transpose(0, 1).flatten(1);
-  const double spread = (values - values.mean(-1, true)).square().mean(-1).sqrt().max().item<double>();
-  if (some.items() > 1 && spread < kOneColourSpread) text += "WARNING: all samples are of one colour\n";
-  writer.picture("samples_" + label, picture_grid(pictures, 2));
+  for (size_t i = 0; i < captions.size() && static_cast<int64_t>(i) < some.items(); ++i)
+    text += fmt::format("{}: {}\n", i + 1, captions[i]);
+  if (const std::string fault = fault_of_pictures(fake); !fault.empty())
+    text += fmt::format("WARNING: the samples are {}\n", fault);
+  writer.picture_pairs("samples_" + label, real, fake);
   writer.text("samples_" + label, text);
 }
 

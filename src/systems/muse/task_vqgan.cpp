@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "data/batch.h"
-#include "data/pictures.h"
+#include "losses/adversarial.h"
 #include "losses/picture_quality.h"
 #include "losses/quality.h"
 #include "run/sample_writer.h"
@@ -29,6 +29,11 @@ void add_code_use(NamedTensors& named, const at::Tensor& ids, const VqganVaeImpl
   }
   named.emplace_back("perplexity", at::stack(perplexities).mean());
   named.emplace_back("code_use", at::stack(shares).mean());
+}
+
+// The mean colour of a batch, everywhere: what someone answers who sees nothing.
+at::Tensor mean_colour(const at::Tensor& pictures) {
+  return pictures.mean({0, 2, 3}, true).expand_as(pictures);
 }
 
 }  // namespace
@@ -100,6 +105,7 @@ Losses VqganTask::generator_losses(const Batch& batch, const StepContext& contex
   const at::Tensor& pictures = batch["picture"];
   const auto result = vqgan_->generator_losses(pictures, perceive_, context.draws, contest);
   Losses losses{result.total, result.named};
+  losses.chance = {{"reconstruction", vqgan_->reconstruction_loss(pictures, mean_colour(pictures))}};
   add_code_use(losses.named, result.output.ids, *vqgan_->vae);
   return losses;
 }
@@ -125,6 +131,9 @@ Losses VqganTask::validate(const Batch& batch, const StepContext& context) {
   for (const auto& [name, value] : result.named)
     if (name != "auxiliary") losses.named.emplace_back(name, value);  // zero in eval
   losses.named.emplace_back("psnr", psnr(real, fake).mean());
+  const at::Tensor guessed = mean_colour(real);
+  losses.chance = {{"reconstruction", vqgan_->reconstruction_loss(real, guessed)},
+                   {"psnr", psnr(real, guessed).mean()}};
   losses.named.emplace_back("ssim", ssim(real, fake).mean());
   add_code_use(losses.named, result.output.ids, *vqgan_->vae);
   return losses;
@@ -134,12 +143,14 @@ Losses VqganTask::validate(const Batch& batch, const StepContext& context) {
 void VqganTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   const at::Tensor real = batch["picture"].narrow(0, 0, std::min(kReconstructionsShown, batch.items()));
   const at::Tensor fake = vqgan_->vae->forward(real, nullptr, false).pictures.to(at::kFloat);
-  std::vector<at::Tensor> pictures;
-  for (int64_t i = 0; i < real.size(0); ++i) {
-    pictures.push_back(real[i].cpu());
-    pictures.push_back(fake[i].cpu().clamp(0, 1));
-  }
-  writer.picture("reconstructions_" + label, picture_grid(pictures, 2));
+  writer.picture_pairs("reconstructions_" + label, real, fake);
+}
+
+std::map<std::string, double> VqganTask::chance_levels() const {
+  const std::string& kind = config_.model.loss.adversarial;
+  if (kind == "none") return {};
+  const double guessing = kind == "hinge" ? kHingeOfGuessing : kBceOfGuessing;
+  return {{"discriminator", guessing}};
 }
 
 bool VqganTask::averaged(const std::string& name) const {

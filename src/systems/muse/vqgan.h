@@ -93,8 +93,9 @@ struct VqganImpl : torch::nn::Module {
   at::Tensor adaptive_weight(const at::Tensor& gradient_of_loss,
                              const at::Tensor& gradient_of_adversarial) const;
 
- private:
   at::Tensor reconstruction_loss(const at::Tensor& real, const at::Tensor& fake) const;
+
+ private:
   at::Tensor judged_directly(const at::Tensor& reconstruction, const Judgement& judgement,
                              NamedLosses& named);
   at::Tensor judged_detached(const at::Tensor& real, const at::Tensor& fake, const at::Tensor& reconstruction,

@@ -218,10 +218,12 @@ void MulanTask::write_samples(const Batch& batch, const std::string& label, Samp
                    text = latents.text.values.to(at::kCPU, at::kDouble);
   const at::Tensor scores = at::mm(audio, text.t());
   std::string lines;
-  if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed)
-    lines +=
-        "ALARM: both towers give nearly the same vector for everything; try a lower learning rate, a larger "
-        "batch\n\n";
+  if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed) {
+    const std::string alarm =
+        "both towers give nearly the same vector for everything; try a lower learning rate, a larger batch";
+    lines += "ALARM: " + alarm + "\n\n";
+    writer.alarm("collapsed", fmt::format("collapsed at step {}: {}", writer.step(), alarm));
+  }
   const int64_t count = given.audio.batch();
   for (int64_t row = 0; row < std::min(kSamplesShown, count); ++row) {
     const auto [best, places] = scores[row].topk(std::min(kTextsShown, count));
@@ -232,8 +234,8 @@ void MulanTask::write_samples(const Batch& batch, const std::string& label, Samp
                            given.words[static_cast<size_t>(places[i].item<int64_t>())]);
     lines += "\n";
     if (label == "online")
-      writer.audio(fmt::format("pair_{}", row), given.audio.audio[row],
-                   static_cast<int>(model_->config().sample_rate_hz));
+      writer.original(fmt::format("pair_{}", row), given.audio.audio[row],
+                      static_cast<int>(model_->config().sample_rate_hz));
   }
   writer.text("texts_of_recordings_" + label, lines);
 }

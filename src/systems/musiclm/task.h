@@ -45,6 +45,7 @@ class MulanTask : public Task {
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
   std::map<std::string, double> chance_levels() const override;
+  MainFigure main_figure() const override { return {"text_to_audio_recall_1", true}; }
   // The tokenizer's file, where it has one.
   void save_state(TensorMap& tensors) const override;
 

@@ -66,6 +66,12 @@ std::vector<DiscriminatorsImpl::Seen> DiscriminatorsImpl::look(const at::Tensor&
   return seen;
 }
 
+std::vector<std::string> DiscriminatorsImpl::names() const {
+  std::vector<std::string> all{"stft"};
+  all.insert(all.end(), names_.begin(), names_.end());
+  return all;
+}
+
 NamedLosses DiscriminatorsImpl::losses(const Contest& contest, bool with_penalty) {
   std::vector<Seen> real, fake;
   if (contest.real_judged.empty() || with_penalty) {

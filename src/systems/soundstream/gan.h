@@ -60,6 +60,7 @@ struct DiscriminatorsImpl : torch::nn::Module {
   // Hinge losses by name: "stft", "scale:1", "scale:0.5", ...; with gradient_penalty also
   // "stft_gradient_penalty", ...
   NamedLosses losses(const Contest& contest, bool gradient_penalty);
+  std::vector<std::string> names() const;  // of these
 
   StftDiscriminator stft{nullptr};
   torch::nn::ModuleList scales;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/batch.h"
+#include "losses/adversarial.h"
 #include "losses/intelligibility.h"
 #include "losses/quality.h"
 #include "run/sample_writer.h"
@@ -150,10 +151,17 @@ void SoundStreamTask::write_samples(const Batch& batch, const std::string& label
   const int rate_hz = static_cast<int>(gan_->codec->config().sample_rate_hz);
   for (int64_t i = 0; i < std::min(kSamplesShown, real.size(0)); ++i) {
     const std::string name = sample_name(batch, i);
-    if (label == "online") writer.audio(name + "_original", real[i], rate_hz);
+    writer.original(name, real[i], rate_hz, label == "online");
     writer.audio(name + "_" + label, fake[i], rate_hz);
     writer.spectrogram_pair(name + "_" + label, real[i], fake[i], rate_hz);
   }
+}
+
+std::map<std::string, double> SoundStreamTask::chance_levels() const {
+  std::map<std::string, double> levels;
+  if (judged(std::numeric_limits<int64_t>::max()))
+    for (const std::string& name : gan_->discriminators->names()) levels[name] = kHingeOfGuessing;
+  return levels;
 }
 
 bool SoundStreamTask::averaged(const std::string& name) const {

@@ -38,6 +38,8 @@ class SoundStreamTask : public Task {
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
   bool averaged(const std::string& name) const override;
+  std::map<std::string, double> chance_levels() const override;
+  MainFigure main_figure() const override { return {"mel_distance", false}; }
 
   SoundStreamGan& gan() { return gan_; }
 

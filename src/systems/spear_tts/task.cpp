@@ -80,7 +80,9 @@ std::vector<Phase> SpearTask::phases() {
     pass.training = true;
     pass.draws = context.draws;
     const PairLosses result = losses(batch, pass);
-    return Losses{result.total, result.named};
+    // An early exit guesses the same tokens once more.
+    const double guesses = 1 + (pass.early_exit ? config_.loss.early_exit_weight : 0);
+    return Losses{result.total, result.named, {{"loss", at::scalar_tensor(guesses * loss_of_guessing())}}};
   };
   return {phase};
 }
@@ -148,9 +150,23 @@ void SpearTask::write_samples(const Batch& batch, const std::string& label, Samp
   }
 }
 
+double SpearTask::loss_of_guessing() const {
+  return std::log(
+      static_cast<double>(const_cast<TextToSemantic&>(model_)->vocabulary(direction_.target).classes()));
+}
+
 std::map<std::string, double> SpearTask::chance_levels() const {
-  return {{"loss", std::log(static_cast<double>(
-                       const_cast<TextToSemantic&>(model_)->vocabulary(direction_.target).classes()))}};
+  const double loss = loss_of_guessing(), accuracy = std::exp(-loss);
+  const std::string target(name_of(direction_.target));
+  std::map<std::string, double> levels{{"loss", loss}, {target, loss}, {target + "_accuracy", accuracy}};
+  if (direction_ == kTextToSpeech && model_->has_early_exit())
+    levels.insert({{"early_exit", loss}, {"early_exit_accuracy", accuracy}});
+  return levels;
+}
+
+MainFigure SpearTask::main_figure() const {
+  if (direction_ == kSpeechToText && config_.read_items > 0) return {"character_error", false};
+  return {};
 }
 
 void SpearTask::save_state(TensorMap& tensors) const {

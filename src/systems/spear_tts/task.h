@@ -39,6 +39,7 @@ class SpearTask : public Task {
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
   std::map<std::string, double> chance_levels() const override;
+  MainFigure main_figure() const override;
   // The text tokenizer's file, where it has one.
   void save_state(TensorMap& tensors) const override;
 
@@ -46,6 +47,7 @@ class SpearTask : public Task {
 
  private:
   PairLosses losses(const Batch& batch, const LossPass& pass);
+  double loss_of_guessing() const;  // among the tokens of the target
   // What each of the first rows is read as, or turned into.
   std::vector<std::vector<int64_t>> translated(const Batch& batch, int64_t rows);
 

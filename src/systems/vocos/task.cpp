@@ -156,12 +156,19 @@ Losses VocosTask::validate(const Batch& batch, const StepContext&) {
   return losses;
 }
 
+std::map<std::string, double> VocosTask::chance_levels() const {
+  std::map<std::string, double> levels;
+  if (config_.adversarial)
+    for (const std::string& name : gan_->discriminators->names()) levels[name] = kHingeOfGuessing;
+  return levels;
+}
+
 void VocosTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   const at::Tensor fake = copy(batch["wave"]), real = as_long_as(batch["wave"], fake);
   const auto rate_hz = static_cast<int>(config_.mel.rate_hz);
   for (int64_t i = 0; i < std::min(kSamplesShown, real.size(0)); ++i) {
     const std::string name = sample_name(batch, i);
-    if (label == "online") writer.audio(name + "_original", real[i], rate_hz);
+    writer.original(name, real[i], rate_hz, label == "online");
     writer.audio(name + "_" + label, fake[i], rate_hz);
     writer.spectrogram_pair(name + "_" + label, real[i], fake[i], rate_hz);
   }

@@ -58,6 +58,8 @@ class VocosTask : public Task {
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
   bool averaged(const std::string& name) const override { return name.starts_with("vocoder."); }
+  std::map<std::string, double> chance_levels() const override;
+  MainFigure main_figure() const override { return {"mel_distance", false}; }
 
  private:
   at::Tensor copy(const at::Tensor& wave);  // through its mel frames and back

@@ -121,6 +121,9 @@ DurationLosses duration_losses(DurationPredictor& model, const DurationInput& gi
   at::Tensor counted = given.valid.defined() ? given.valid : given.phonemes >= 0;
   if (given.hidden.defined()) counted = at::logical_and(counted, given.hidden);
   losses.total = row_means((losses.durations.to(at::kFloat) - durations).abs(), counted).mean();
+  const at::Tensor there = counted.to(durations.scalar_type());
+  const at::Tensor usual = (durations * there).sum() / there.sum().clamp_min(1);
+  losses.chance = row_means((usual - durations).abs(), counted).mean();
   return losses;
 }
 

@@ -74,6 +74,7 @@ at::Tensor hidden_durations(const at::Tensor& valid, const DurationLossConfig& c
 
 struct DurationLosses {
   at::Tensor total;      // scalar: mean absolute error over hidden phonemes, averaged over rows
+  at::Tensor chance;     // scalar: the same for someone who always says the mean of all
   at::Tensor durations;  // [batch, n] as guessed
 };
 // input.hidden says what counts; durations [batch, n] in frames

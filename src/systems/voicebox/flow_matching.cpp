@@ -29,6 +29,7 @@ FlowLosses losses_on_line(Voicebox& model, const FlowBatch& batch, const FlowMat
       prepared.valid.defined() ? at::logical_and(losses.hidden, prepared.valid) : losses.hidden;
   const at::Tensor by_row = row_means((guess.to(at::kFloat) - line.direction).square().mean(-1), counted);
   losses.total = by_row.mean();
+  losses.chance = row_means(line.direction.detach().square().mean(-1), counted).mean();
   losses.rows = by_row.detach();
   return losses;
 }

@@ -35,6 +35,7 @@ at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, 
 
 struct FlowLosses {
   at::Tensor total;    // scalar: mean over rows
+  at::Tensor chance;   // scalar: the same for someone who always says "nowhere": the variance of the answers
   at::Tensor rows;     // [batch]: of each row over its hidden frames, detached
   at::Tensor times;    // [batch]: where on the way each row stood
   at::Tensor hidden;   // bool [batch, frames]

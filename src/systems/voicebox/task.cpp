@@ -72,8 +72,10 @@ std::vector<Phase> VoiceboxTask::phases() {
   phase.groups = {{"network", parameters_of(*model_)}};
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     const FlowBatch flow = flow_batch(batch);
-    if (teacher_.is_empty())
-      return Losses{flow_matching_losses(model_, flow, config_.flow, *context.draws).total, {}};
+    if (teacher_.is_empty()) {
+      const FlowLosses losses = flow_matching_losses(model_, flow, config_.flow, *context.draws);
+      return Losses{losses.total, {}, {{"loss", losses.chance}}};
+    }
     Voicebox& teacher = teacher_on(flow.frames.device());
     return Losses{
         distillation_losses(model_, teacher, flow, config_.flow, config_.distillation, *context.draws).total,
@@ -90,6 +92,7 @@ Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
   const FlowLosses losses = flow_matching_losses(model_, flow_batch(batch), flow, *context.draws);
   Losses all{losses.total, {{"loss", losses.total}}};
   for (const auto& named : losses_by_time(losses, kTimeParts)) all.named.push_back(named);
+  all.chance = {{"loss", losses.chance}};
   return all;
 }
 

@@ -62,7 +62,7 @@ AlignerTask::AlignerTask(const AlignerConfig& model, const AlignerTaskConfig& co
                          nlohmann::ordered_json whole_config)
     : config_(config), whole_config_(std::move(whole_config)), model_(model) {}
 
-Losses AlignerTask::losses(const Batch& batch, bool binarised, double prior_share) {
+Losses AlignerTask::losses(const Batch& batch, bool binarised, double prior_share, bool with_chance) {
   const AlignerInput input = aligner_input(batch);
   const Alignment alignment = model_->forward(input, prior_share);
   const at::Tensor forward_sum =
@@ -71,6 +71,13 @@ Losses AlignerTask::losses(const Batch& batch, bool binarised, double prior_shar
   Losses result{forward_sum,
                 {{"forward_sum", forward_sum.detach()}, {"binarisation", binarisation.detach()}}};
   if (binarised) result.total = result.total + config_.binarisation_weight * binarisation;
+  if (with_chance || !guessed_.defined()) {
+    const at::NoGradGuard no_grad;
+    guessed_ = forward_sum_loss(at::zeros_like(alignment.scores), input.frame_lengths, input.phoneme_lengths,
+                                model_->config().blank);
+  }
+  result.chance = {{"forward_sum", guessed_}};
+  if (!binarised) result.chance.emplace_back("loss", guessed_);
   return result;
 }
 
@@ -80,13 +87,13 @@ std::vector<Phase> AlignerTask::phases() {
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     const double left = 1 - static_cast<double>(context.step) /
                                 static_cast<double>(std::max<int64_t>(config_.prior_until, 1));
-    return losses(batch, context.step >= config_.binarisation_from, std::max(left, 0.0));
+    return losses(batch, context.step >= config_.binarisation_from, std::max(left, 0.0), false);
   };
   return {phase};
 }
 
 Losses AlignerTask::validate(const Batch& batch, const StepContext&) {
-  Losses result = losses(batch, true, 0);
+  Losses result = losses(batch, true, 0, true);
   result.named.insert(result.named.begin(), {"loss", result.total});
   return result;
 }

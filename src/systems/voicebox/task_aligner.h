@@ -32,11 +32,12 @@ class AlignerTask : public Task {
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
 
  private:
-  Losses losses(const Batch& batch, bool binarised, double prior_share);
+  Losses losses(const Batch& batch, bool binarised, double prior_share, bool with_chance);
 
   AlignerTaskConfig config_;
   nlohmann::ordered_json whole_config_;
   Aligner model_;
+  at::Tensor guessed_;  // forward-sum loss of the first batch, were all phonemes equally like all frames
 };
 
 }  // namespace melete::voicebox

@@ -51,7 +51,8 @@ std::vector<Phase> DurationTask::phases() {
       // Who is told nothing has everything to guess.
       input.hidden = at::logical_or(input.hidden, input.dropped.unsqueeze(1));
     }
-    return Losses{duration_losses(model_, input, batch["durations"], context.draws).total, {}};
+    const DurationLosses losses = duration_losses(model_, input, batch["durations"], context.draws);
+    return Losses{losses.total, {}, {{"loss", losses.chance}}};
   };
   return {phase};
 }
@@ -59,9 +60,11 @@ std::vector<Phase> DurationTask::phases() {
 Losses DurationTask::validate(const Batch& batch, const StepContext&) {
   DurationInput input = duration_input(batch);
   input.hidden = at::ones_like(input.valid);
-  const at::Tensor error = duration_losses(model_, input, batch["durations"]).total;
+  const DurationLosses losses = duration_losses(model_, input, batch["durations"]);
   const at::Tensor real = batch["durations"].masked_select(input.valid);
-  return {error, {{"loss", error}, {"error_of_the_mean", (real - real.mean()).abs().mean()}}};
+  return {losses.total,
+          {{"loss", losses.total}, {"error_of_the_mean", (real - real.mean()).abs().mean()}},
+          {{"loss", losses.chance}}};
 }
 
 void DurationTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {

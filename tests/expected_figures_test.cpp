@@ -1,0 +1,73 @@
+// Tiny recipes, trained for as long as the first row of the table beside each of them: their figures are what
+// the table says. Recipes that other tests train anyway are held to theirs there.
+#include "expected_figures.h"
+
+#include <gmock/gmock.h>
+
+#include "every_recipe.h"
+#include "real_process.h"
+#include "toy_task.h"
+
+namespace melete {
+namespace expected_figures_test {
+
+class ExpectedFigures : public ::testing::Test {
+ protected:
+  std::string at(const std::string& name) const { return folder_.path + "/" + name; }
+  void melete(const Words& words) {
+    Process process(MELETE_PROGRAM, words, at("log"), Variables{{"OMP_NUM_THREADS", "1"}});
+    const Ended ended = process.wait();
+    ASSERT_EQ(ended.code, 0) << ended.output;
+  }
+  toy::TemporaryFolder folder_;
+};
+
+// Every table is of the recipe beside it and can be read; and one that a run could never miss says nothing.
+TEST(ExpectedTables, AreOfTheirRecipesAndCanBeMissed) {
+  namespace fs = std::filesystem;
+  size_t tables = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(MELETE_SOURCE_DIR) / "recipes")) {
+    const std::string path = entry.path().string();
+    if (!is_expectation_file(path)) continue;
+    SCOPED_TRACE(path);
+    ++tables;
+    const std::string recipe_path = path.substr(0, path.size() - std::string(".expect.toml").size()) + ".toml";
+    const Expectation table = read_expectation(path);
+    const auto recipe = make_recipe(table.task);
+    Schema schema = recipe->schema();
+    schema.apply_file(recipe_path);
+    EXPECT_EQ(recipe->train.steps, table.steps);
+    EXPECT_FALSE(table.data.empty() || table.machine.empty());
+    recipe->settle_on_paper();
+    EXPECT_EQ(recipe->make_task()->main_figure().name, table.main.name);
+    const auto& main = table.validation.at(table.main.name);
+    EXPECT_LE(main.rbegin()->first, table.steps);
+    EXPECT_GT(main.rbegin()->first + recipe->train.validate_every, table.steps);
+    // Between its first row and its last a figure moves by more than the last band is wide.
+    const Band first = main.begin()->second, last = main.rbegin()->second;
+    if (main.size() > 1) {
+      EXPECT_GT(std::abs(first.low + first.high - last.low - last.high) / 2, (last.high - last.low) / 4);
+    }
+  }
+  EXPECT_GT(tables, 0u);
+}
+
+// Schedules end where the recipe's do: --steps alone would squeeze them.
+TEST_F(ExpectedFigures, CodecAndSemanticStage) {
+  const std::string recipes = MELETE_SOURCE_DIR "/recipes/";
+  melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "60", "--seed", "1"});
+  melete({"train", "soundstream", "--config", recipes + "soundstream/tiny.toml", "--data", at("music"), "--out",
+          at("codec"), "--threads", "1", "--steps", "100", "--generator.schedule.decay_steps", "550",
+          "--train.sample_every", "0"});
+  expect_on_track(at("codec"));
+  melete({"train", "kmeans", "--features", "mfcc", "--clusters", "64", "--data", at("music"), "-o",
+          at("tokenizer.safetensors")});
+  melete({"data", "tokenize", at("music"), "--semantic", at("tokenizer.safetensors"), "-o", at("tokens")});
+  melete({"train", "semantic", "--config", recipes + "audiolm/semantic_tiny.toml", "--data", at("tokens"),
+          "--semantic_from", at("tokenizer.safetensors"), "--out", at("semantic"), "--threads", "1", "--steps",
+          "80", "--task.schedule.decay_steps", "220", "--train.sample_every", "0"});
+  expect_on_track(at("semantic"));
+}
+
+}  // namespace expected_figures_test
+}  // namespace melete
