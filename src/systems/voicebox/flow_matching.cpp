@@ -15,21 +15,30 @@ namespace {
 // losses.times and losses.hidden are set, and dropped where rows are.
 FlowLosses losses_on_line(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
                           const at::Tensor& noise, FlowLosses losses, Draws* draws) {
-  const FlowLine line = flow_line(batch.frames, noise, losses.times, config.sigma);
   Condition condition;
+  condition.context = batch.frames;
+  condition.tokens = batch.tokens;
+  const Drafted drafted = model->draft(condition, draws);
+  const FlowLine line = flow_line(batch.frames, drafted.around(noise), losses.times, config.sigma);
   condition.context = batch.context;
   if (!condition.context.defined()) condition.context = config.as_upstream ? line.direction : batch.frames;
   condition.hidden = losses.hidden;
-  condition.tokens = batch.tokens;
   condition.valid = batch.valid;
   condition.dropped = losses.dropped;
-  const auto prepared = model->prepare(condition);
+  const auto prepared = model->prepare(condition, drafted);
   const at::Tensor guess = model->forward(line.point, losses.times, prepared, draws);
   const at::Tensor counted =
       prepared.valid.defined() ? at::logical_and(losses.hidden, prepared.valid) : losses.hidden;
-  const at::Tensor by_row = row_means((guess.to(at::kFloat) - line.direction).square().mean(-1), counted);
+  at::Tensor error = guess.to(at::kFloat) - line.direction;
+  if (drafted.defined()) error = error / drafted.deviation.detach();
+  const at::Tensor by_row = row_means(error.square().mean(-1), counted);
   losses.total = by_row.mean();
   losses.rows = by_row.detach();
+  if (!drafted.defined()) return losses;
+  const DraftLosses of_draft = draft_losses(drafted, batch.frames, prepared.valid);
+  const at::Tensor draft_error = of_draft.rows.mean();
+  losses.total = losses.total + draft_error + of_draft.deviation;
+  losses.draft = draft_error.detach();
   return losses;
 }
 
