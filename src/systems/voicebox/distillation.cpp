@@ -30,12 +30,13 @@ FlowLosses distillation_losses(Voicebox& student, Voicebox& teacher, const FlowB
   FlowLosses losses;
   losses.times = (sent_to(device, draws.uniform("times", {rows})) * steps).floor() / steps;
   losses.hidden = batch.hidden.defined() ? batch.hidden : drawn_mask(batch, flow, draws);
-  const FlowLine line = flow_line(batch.frames, noise, losses.times, flow.sigma);
   Condition condition;
   condition.context = batch.context.defined() ? batch.context : batch.frames;
   condition.hidden = losses.hidden;
   condition.tokens = batch.tokens;
   condition.valid = batch.valid;
+  const Drafted drafted = teacher->draft(condition);  // the student's own stays the same
+  const FlowLine line = flow_line(batch.frames, drafted.around(noise), losses.times, flow.sigma);
 
   at::Tensor end = line.point;
   const double small = 1 / (steps * static_cast<double>(config.teacher_steps));
@@ -49,7 +50,9 @@ FlowLosses distillation_losses(Voicebox& student, Voicebox& teacher, const FlowB
       student->forward(line.point, losses.times, prepared, student->is_training() ? &draws : nullptr);
   const at::Tensor counted =
       prepared.valid.defined() ? at::logical_and(losses.hidden, prepared.valid) : losses.hidden;
-  const at::Tensor by_row = row_means((guess.to(at::kFloat) - wanted).square().mean(-1), counted);
+  at::Tensor error = guess.to(at::kFloat) - wanted;
+  if (drafted.defined()) error = error / drafted.deviation.detach();
+  const at::Tensor by_row = row_means(error.square().mean(-1), counted);
   losses.total = by_row.mean();
   losses.rows = by_row.detach();
   return losses;
@@ -67,7 +70,7 @@ std::vector<DistillationError> distillation_errors(Voicebox& student, Voicebox& 
     OdeConfig solver;
     solver.method = "euler";
     solver.steps = steps;
-    return solve(guided_flow(model, condition, guided), noise, solver).x;
+    return solve(guided_flow(model, condition, guided), model->draft(condition).around(noise), solver).x;
   };
   const at::Tensor right = made(teacher, kManySteps, guidance);
   const auto off = [&](const at::Tensor& x) { return row_means((x - right).abs().mean(-1), counted).mean(); };

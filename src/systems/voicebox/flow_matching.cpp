@@ -15,22 +15,32 @@ namespace {
 // losses.times and losses.hidden are set, and dropped where rows are.
 FlowLosses losses_on_line(Voicebox& model, const FlowBatch& batch, const FlowMatchingConfig& config,
                           const at::Tensor& noise, FlowLosses losses, Draws* draws) {
-  const FlowLine line = flow_line(batch.frames, noise, losses.times, config.sigma);
   Condition condition;
+  condition.context = batch.frames;
+  condition.tokens = batch.tokens;
+  const Drafted drafted = model->draft(condition, draws);
+  const FlowLine line = flow_line(batch.frames, drafted.around(noise), losses.times, config.sigma);
   condition.context = batch.context;
   if (!condition.context.defined()) condition.context = config.as_upstream ? line.direction : batch.frames;
   condition.hidden = losses.hidden;
-  condition.tokens = batch.tokens;
   condition.valid = batch.valid;
   condition.dropped = losses.dropped;
-  const auto prepared = model->prepare(condition);
+  const auto prepared = model->prepare(condition, drafted);
   const at::Tensor guess = model->forward(line.point, losses.times, prepared, draws);
   const at::Tensor counted =
       prepared.valid.defined() ? at::logical_and(losses.hidden, prepared.valid) : losses.hidden;
-  const at::Tensor by_row = row_means((guess.to(at::kFloat) - line.direction).square().mean(-1), counted);
+  const auto by_row_of = [&](const at::Tensor& way) {
+    return row_means((drafted.defined() ? way / drafted.deviation.detach() : way).square().mean(-1), counted);
+  };
+  const at::Tensor by_row = by_row_of(guess.to(at::kFloat) - line.direction);
   losses.total = by_row.mean();
-  losses.chance = row_means(line.direction.detach().square().mean(-1), counted).mean();
+  losses.chance = by_row_of(line.direction.detach()).mean();
   losses.rows = by_row.detach();
+  if (!drafted.defined()) return losses;
+  const DraftLosses of_draft = draft_losses(drafted, batch.frames, prepared.valid);
+  const at::Tensor draft_error = of_draft.rows.mean();
+  losses.total = losses.total + draft_error + of_draft.deviation;
+  losses.draft = draft_error.detach();
   return losses;
 }
 

@@ -46,7 +46,8 @@ Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how,
     if (part->defined()) *part = part->to(device);
   const at::Tensor noise = (draws.normal("noise", condition.context.sizes()) * how.temperature).to(device);
   Sampled result;
-  result.solution = solve(guided_flow(model, condition, how.guidance), noise, how.solver);
+  const at::Tensor start = model->draft(condition).around(noise);
+  result.solution = solve(guided_flow(model, condition, how.guidance), start, how.solver);
   result.frames = result.solution.x;
   if (condition.hidden.defined())
     result.frames = at::where(condition.hidden.unsqueeze(2), result.frames, condition.context);

@@ -23,6 +23,17 @@ at::Tensor valid_frames(const at::Tensor& lengths, const at::Tensor& frames) {
   return first_frames(sent_to(frames.device(), lengths), frames.size(1));
 }
 
+// The draft's error by its name, where there is one: the share of the frames' variance that it does not explain.
+// The sum of both losses then is nothing that could be guessed.
+Losses with_draft(const FlowLosses& losses) {
+  Losses all{losses.total, {}};
+  if (losses.draft.defined())
+    all.named.emplace_back("draft", losses.draft);
+  else
+    all.chance = {{"loss", losses.chance}};
+  return all;
+}
+
 }  // namespace
 
 TaskConfig::TaskConfig() {
@@ -69,13 +80,14 @@ FlowBatch VoiceboxTask::flow_batch(const Batch& batch) const {
 
 std::vector<Phase> VoiceboxTask::phases() {
   Phase phase = make_phase("network", config_.phase);
-  phase.groups = {{"network", parameters_of(*model_)}};
+  NamedTensors drafter, network;  // each clipped by its own norm
+  for (auto& parameter : parameters_of(*model_))
+    (parameter.first.starts_with("drafter.") ? drafter : network).push_back(std::move(parameter));
+  phase.groups = {{"network", std::move(network)}};
+  if (!drafter.empty()) phase.groups.push_back({"draft", std::move(drafter)});
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     const FlowBatch flow = flow_batch(batch);
-    if (teacher_.is_empty()) {
-      const FlowLosses losses = flow_matching_losses(model_, flow, config_.flow, *context.draws);
-      return Losses{losses.total, {}, {{"loss", losses.chance}}};
-    }
+    if (teacher_.is_empty()) return with_draft(flow_matching_losses(model_, flow, config_.flow, *context.draws));
     Voicebox& teacher = teacher_on(flow.frames.device());
     return Losses{
         distillation_losses(model_, teacher, flow, config_.flow, config_.distillation, *context.draws).total,
@@ -90,7 +102,8 @@ Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
   FlowMatchingConfig flow = config_.flow;
   flow.condition_drop = 0;
   const FlowLosses losses = flow_matching_losses(model_, flow_batch(batch), flow, *context.draws);
-  Losses all{losses.total, {{"loss", losses.total}}};
+  Losses all = with_draft(losses);
+  all.named.emplace_back("loss", losses.rows.mean());
   for (const auto& named : losses_by_time(losses, kTimeParts)) all.named.push_back(named);
   all.chance = {{"loss", losses.chance}};
   return all;

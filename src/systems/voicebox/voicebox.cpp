@@ -25,6 +25,7 @@ void describe(Schema& s, VoiceboxConfig& c) {
       .at_least(0);
   s.option("project_frames", c.project_frames, "to the transformer's dim before the input layer");
   s.option("skip_noise", c.skip_noise, "the network guesses only what noisy frames do not tell by themselves");
+  s.section("draft", c.draft, "from what is said alone, for the flow to begin around");
   s.section("positions", c.positions, "convolution that tells frames apart by their neighbours");
   s.section("transformer", c.transformer, "between input and output");
 }
@@ -64,11 +65,15 @@ VoiceboxImpl::VoiceboxImpl(const VoiceboxConfig& config) : config_(config) {
         register_module("token_embedding", torch::nn::Embedding(config.tokens + 1, config.token_dim));
   null_frame = register_buffer("null_frame", at::zeros({config.input_dim()}));
   input = register_module(
-      "input", torch::nn::Linear(2 * config.input_dim() + (told() ? config.token_dim : 0), inner.dim));
+      "input", torch::nn::Linear(
+                   2 * config.input_dim() + (told() ? config.token_dim : 0) + config.draft.dim, inner.dim));
   position_convolution =
       register_module("position_convolution", PositionConvolution(config.positions, inner.dim));
   transformer = register_module("transformer", Transformer(inner));
   output = register_module("output", linear(inner.dim, config.frame_dim, false));
+  if (config.draft.dim == 0) return;
+  require(told(), "[voicebox] a draft needs to be told what to say");
+  drafter = register_module("drafter", Draft(config.draft, config.tokens, config.frame_dim));
 }
 
 at::Tensor VoiceboxImpl::project_frames(const at::Tensor& frames) {
@@ -96,21 +101,38 @@ at::Tensor VoiceboxImpl::embed_tokens(const Condition& given, int64_t frames) {
                  row_lengths(by_row ? given.valid : at::Tensor(), batch, frames, device), frames);
 }
 
-VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given) {
+Drafted VoiceboxImpl::draft(const Condition& given, Draws* draws) {
+  if (drafter.is_empty()) return {};
+  require(given.tokens.defined() && given.tokens.size(1) == given.context.size(1),
+          "[voicebox] a draft needs a token for every one of {} frames, got {}", given.context.size(1),
+          given.tokens.defined() ? given.tokens.size(1) : 0);
+  return drafter->forward(given.tokens, draws);
+}
+
+VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given, const Drafted& drafted) {
   const int64_t frames = given.context.size(1), width = config_.input_dim();
   require(given.context.dim() == 3 && given.context.size(2) == config_.frame_dim,
           "[voicebox] expected a context [batch, frames, {}], got {} values a frame", config_.frame_dim,
           given.context.size(-1));
   require(given.tokens.defined() == told(), "[voicebox] a model of {} tokens was given {}", config_.tokens,
           given.tokens.defined() ? "some" : "none");
-  at::Tensor context = project_frames(given.context);
+  Prepared result;
+  result.drafted = drafted.defined() ? drafted : draft(given);
+  at::Tensor context = project_frames(result.drafted.relative(given.context));
   if (given.hidden.defined()) context = context * given.hidden.logical_not().unsqueeze(2);
   if (given.dropped.defined())
     context = at::where(given.dropped.view({-1, 1, 1}), null_frame.to(context.scalar_type()), context);
 
-  Prepared result;
   // The input layer is linear, so x has its own columns, and these are the others'.
-  at::Tensor others = told() ? at::cat({embed_tokens(given, frames), context}, -1) : context;
+  std::vector<at::Tensor> parts;
+  if (told()) parts.push_back(embed_tokens(given, frames));
+  if (result.drafted.defined()) {
+    at::Tensor hidden = result.drafted.hidden.detach();  // the flow reads the draft, it does not change it
+    if (given.dropped.defined()) hidden = hidden.masked_fill(given.dropped.view({-1, 1, 1}), 0);
+    parts.push_back(hidden.to(context.scalar_type()));
+  }
+  parts.push_back(context);
+  const at::Tensor others = at::cat(parts, -1);
   result.input = at::linear(others, input->weight.narrow(1, width, others.size(2)), input->bias);
   result.valid = given.valid;
   if (given.valid.defined() && given.valid.size(1) != frames)
@@ -125,14 +147,17 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
   require(batch % rows == 0 && noisy.size(1) == prepared.input.size(1),
           "[voicebox] {} rows of {} frames do not fit {} conditions of {}", rows, noisy.size(1), batch,
           prepared.input.size(1));
-  const at::Tensor own = at::linear(project_frames(noisy), input->weight.narrow(1, 0, config_.input_dim()));
+  const at::Tensor relative = prepared.drafted.relative(noisy);
+  const at::Tensor own =
+      at::linear(project_frames(relative), input->weight.narrow(1, 0, config_.input_dim()));
   at::Tensor x = (prepared.input.view({batch / rows, rows, noisy.size(1), -1}) + own).flatten(0, 1);
   x = position_convolution(x, prepared.valid) + x;
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);
   if (steering.size(0) != batch) steering = steering.repeat({batch / rows, 1});
   x = transformer(x, prepared.positions, prepared.valid, steering, draws);
   const at::Tensor guess = project(x, output);
-  return config_.skip_noise ? with_own_share(guess, noisy, times) : guess;
+  const at::Tensor flow = config_.skip_noise ? with_own_share(guess, relative, times) : guess;
+  return prepared.drafted.defined() ? flow * prepared.drafted.deviation.detach() : flow;
 }
 
 // On the way x = (1 - t) noise + t speech, both of deviation 1, the line through x that is nearest to the flow

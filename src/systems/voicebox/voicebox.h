@@ -10,6 +10,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "config/schema.h"
+#include "systems/voicebox/draft.h"
 #include "systems/voicebox/transformer.h"
 
 namespace melete::voicebox {
@@ -39,6 +40,7 @@ struct VoiceboxConfig {
   // The network guesses only what x does not tell by itself (Karras et al. 2022, for straight ways): learns
   // sooner, and has to carry no noise through. Frames are expected to have a deviation of 1.
   bool skip_noise = false;
+  DraftConfig draft;  // what the flow begins around; none by default
   PositionConfig positions;
   TransformerConfig transformer;
 
@@ -63,8 +65,13 @@ struct VoiceboxImpl : torch::nn::Module {
     at::Tensor input;  // [batch, frames, dim]: the condition's share of the input layer
     at::Tensor valid;  // bool [batch, frames] or undefined
     Rotation positions;
+    Drafted drafted;
   };
-  Prepared prepare(const Condition& condition);
+  // drafted: what draft() says of the same condition, where that is known already
+  Prepared prepare(const Condition& condition, const Drafted& drafted = {});
+
+  // Where the flow begins: noise of deviation 1 is to be put around it. Nothing where there is no draft.
+  Drafted draft(const Condition& condition, Draws* draws = nullptr);
 
   // x [batch, frames, frame_dim], times [batch] or one for all -> flow [batch, frames, frame_dim].
   // Of a prepared batch that is a multiple of x's, each x meets every one of its conditions.
@@ -79,10 +86,11 @@ struct VoiceboxImpl : torch::nn::Module {
   torch::nn::Linear time_projection{nullptr};
   torch::nn::Embedding token_embedding{nullptr};  // one row more than tokens: told nothing
   at::Tensor null_frame;                          // [input_dim], in place of a dropped context; never learned
-  torch::nn::Linear input{nullptr};               // of (x, tokens, context)
+  torch::nn::Linear input{nullptr};               // of (x, tokens, draft, context)
   PositionConvolution position_convolution{nullptr};
   Transformer transformer{nullptr};
   torch::nn::Linear output{nullptr};
+  Draft drafter{nullptr};  // where config().draft says so
 
  private:
   at::Tensor with_own_share(const at::Tensor& guess, const at::Tensor& noisy, const at::Tensor& times) const;
