@@ -12,7 +12,7 @@ std::string use_of(const std::string& name, const EngineInfo& info, VectorLevel 
 
 EngineInfo new_processor() {
   EngineInfo info;
-  info.avx2 = info.avx512 = info.avx512_bf16 = info.amx = true;
+  info.avx2 = info.avx512 = info.avx512_bf16 = info.amx = info.amx_usable = true;
   info.capability = "AVX512";
   info.onednn_says = info.onednn_avx512 = info.onednn_bf16 = info.onednn_amx = true;
   return info;
@@ -34,6 +34,16 @@ TEST(Doctor, SaysWhatIsThereAndNotInUse) {
   EXPECT_EQ(use_of("AVX-512", info, VectorLevel::v4), "in use: hand-written kernels");
   EXPECT_EQ(use_of("AVX2", info, VectorLevel::plain), "in use: LibTorch, oneDNN");
   EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "there, not in use");
+}
+
+TEST(Doctor, SaysWhyAMachineThatHidesItsTilesIsNotAsked) {
+  EngineInfo info = new_processor();
+  info.amx_usable = info.onednn_amx = false;
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::v4),
+            "there, not in use: this machine does not say how large its tiles are");
+  EXPECT_TRUE(has_bf16_instructions(info));
+  info.avx512_bf16 = false;
+  EXPECT_FALSE(has_bf16_instructions(info));
 }
 
 TEST(Doctor, SaysWhatAProcessorHasNot) {

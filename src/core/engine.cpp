@@ -258,6 +258,7 @@ EngineInfo engine_info() {
   info.avx512 = cpu_has_avx512();
   info.avx512_bf16 = cpu_has("avx512_bf16");
   info.amx = cpu_has("amx_bf16");
+  info.amx_usable = info.amx && !amx_without_tiles();
   info.threads = thread_count();
   info.available = available_threads();
   if (at::hasCUDA()) {

@@ -42,6 +42,7 @@ struct EngineInfo {
   std::string allocator;    // how large blocks are kept
   std::string cpu;          // model name
   bool avx2 = false, avx512 = false, avx512_bf16 = false, amx = false;  // that the processor has
+  bool amx_usable = false;  // some virtual machines announce AMX without saying what its tiles are
   // What oneDNN makes use of, where LibTorch has it and it says so: convolutions, and products in bf16.
   bool onednn_says = false, onednn_avx512 = false, onednn_bf16 = false, onednn_amx = false;
   int threads = 1, available = 1;
@@ -50,7 +51,7 @@ struct EngineInfo {
 EngineInfo engine_info();
 
 inline bool has_bf16_instructions(const EngineInfo& info) {
-  return info.avx512_bf16 || info.amx;
+  return info.avx512_bf16 || info.amx_usable;
 }
 
 }  // namespace melete
