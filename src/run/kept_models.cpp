@@ -102,7 +102,11 @@ std::any kept_detail::kept_or_made(const std::string& kind, const std::string& p
                   [&](const Entry& one) { return same(one) || (one.about.kind == kind && !one.used); });
   }
   const int64_t before = tensor_memory().live_bytes;
-  Entry entry{{kind, path, 0}, how, source.text, make()};
+  Entry entry;
+  entry.model = make();
+  entry.about = {kind, path, 0};
+  entry.how = how;
+  entry.source = source.text;
   entry.about.bytes = tensor_memory().live_bytes - before;
   if (entry.about.bytes <= 0) entry.about.bytes = source.bytes;
   const std::lock_guard lock(all.mutex);

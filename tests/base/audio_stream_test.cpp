@@ -6,9 +6,9 @@
 #include <cmath>
 #include <fstream>
 
-#include "base/temporary_folder.h"
 #include "core/base/error.h"
 #include "io/base/audio_file.h"
+#include "temporary_folder.h"
 
 namespace melete {
 namespace audio_stream_test {
