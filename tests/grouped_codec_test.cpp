@@ -101,7 +101,7 @@ TEST_F(GroupedCodec, FromRecordingsToSound) {
 }
 
 TEST_F(GroupedCodec, CoarseCodesAreTheFirstStageOfBothGroups) {
-  const std::unique_ptr<Codec> opened = open_codec(codec);
+  const auto opened = open_codec(codec);
   EXPECT_EQ(opened->quantizers(), 6);
   EXPECT_EQ(opened->groups(), 2);
   const at::Tensor wave = at::tensor(read_audio(folder / "in/1.wav").samples).unsqueeze(0);

@@ -4,14 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/arguments.h"
 #include "cli/machine_words.h"
 #include "cli/terminal.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
+#include "io/base/audio_stream.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -36,6 +40,32 @@ class PartBars {
   std::unique_ptr<ProgressBar> bar_;
 };
 
+// Sound to a file that grows while it is made, or to standard output.
+class GrowingSound {
+ public:
+  explicit GrowingSound(const std::string& path)
+      : path_(path), file_(path == "-" ? stdout : std::fopen(path.c_str(), "wb")) {
+    require(file_ != nullptr, "[stream] cannot write {}: {}", path, std::strerror(errno));
+  }
+  ~GrowingSound() {
+    if (file_ != stdout) std::fclose(file_);
+  }
+  GrowingSound(const GrowingSound&) = delete;
+  GrowingSound& operator=(const GrowingSound&) = delete;
+
+  void add(std::span<const float> samples, int64_t rate_hz) {
+    if (!stream_) stream_.emplace("wav", static_cast<int>(rate_hz));
+    const std::string bytes = stream_->push(samples);
+    require(std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() && std::fflush(file_) == 0,
+            "[stream] cannot write {}: {}", path_, std::strerror(errno));
+  }
+
+ private:
+  std::string path_;
+  std::FILE* file_;
+  std::optional<AudioStream> stream_;  // once its rate is known
+};
+
 std::vector<const Generator*> generators() {
   std::vector<const Generator*> all;
   for (const System& system : systems())
@@ -47,13 +77,17 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   const std::unique_ptr<Generation> generation = generator.make();
   Schema schema;
   generation->describe(schema);
-  std::string out;
+  std::string out, stream;
   int64_t seed = 0;
   MachineWords machine;
   Arguments arguments("generate " + generator.name, generator.about);
   const std::vector<std::string> extensions = generation->extensions();
   arguments.option("out", out, fmt::format("file to write: {}", fmt::join(extensions, ", ")));
   arguments.option("seed", seed, "same seed, same result").at_least(0);
+  if (generation->streams())
+    arguments.option("stream", stream,
+                     "file, or - for standard output, that sound goes to sentence by sentence as it is made: "
+                     "WAV of 16 bits whose header leaves its length open");
   machine.describe(arguments);
   arguments.alias("o", "out");
   arguments.settings(schema);
@@ -74,7 +108,12 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   run.device = machine.start();
   run.given = [&](const std::string& name) { return arguments.given(name); };
   run.progress = [&](const std::string& part, int64_t done, int64_t of) { bars.update(part, done, of); };
-  run.say = [](const std::string& line) { fmt::print("{}\n", line); };
+  run.say = [&](const std::string& line) { fmt::print(stream == "-" ? stderr : stdout, "{}\n", line); };
+  std::optional<GrowingSound> growing;
+  if (!stream.empty()) {
+    growing.emplace(stream);
+    run.hear = [&](std::span<const float> samples, int64_t rate_hz) { growing->add(samples, rate_hz); };
+  }
   generation->run(run);
   return 0;
 }

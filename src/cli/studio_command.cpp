@@ -70,11 +70,8 @@ std::vector<StudioTool> studio_tools(int64_t threads) {
       generation->describe(schema);
       int64_t seed = 0;
       schema.option("seed", seed, "same seed, same result").at_least(0);
-      StudioTool tool{generator.name,
-                      generator.about,
-                      {"generate", generator.name},
-                      generation->extensions(),
-                      form_of(schema)};
+      StudioTool tool{generator.name,           generator.about, {"generate", generator.name},
+                      generation->extensions(), form_of(schema), generation->streams()};
       tools.push_back(std::move(tool));
     }
   CodecCompareConfig compare;
@@ -110,6 +107,7 @@ int export_report(const std::vector<std::string>& args) {
   arguments.option("out", out, "report.html");
   arguments.option("samples", options.samples, "samples and pictures of every item that go in")
       .one_of({"newest", "all", "none"});
+  arguments.option("items", options.items, "only of items with one of these in their names; none: of all");
   arguments.option("megabytes", megabytes, "room for them; what does not fit is left out and counted")
       .at_least(0)
       .unit("MB");
@@ -134,9 +132,11 @@ int export_report(const std::vector<std::string>& args) {
 
 int studio_command(const std::vector<std::string>& args) {
   if (!args.empty() && args.front() == "export") return export_report({args.begin() + 1, args.end()});
+  if (!args.empty() && args.front() == "work") return studio_work_command({args.begin() + 1, args.end()});
   StudioOptions options;
   int64_t port = kStudioPort, threads = 0;
-  double memory_gigabytes = 0, job_minutes = 30;
+  double memory_gigabytes = 0, job_minutes = 30, kept_gigabytes = 4, kept_minutes = 10;
+  int64_t kept_models = 8;
   bool watch_only = false;
   Arguments arguments(
       "studio",
@@ -152,6 +152,14 @@ int studio_command(const std::vector<std::string>& args) {
       .at_least(0);
   arguments.option("job_minutes", job_minutes, "longer jobs are stopped").at_least(0.1).unit("min");
   arguments.option("job_memory", memory_gigabytes, "that a job may have; 0: no limit").at_least(0).unit("GB");
+  arguments
+      .option("keep_models", kept_models,
+              "models that stay in memory between jobs; 0: none, and a process for every job")
+      .at_least(0);
+  arguments.option("keep_memory", kept_gigabytes, "that they take at most; 0: no limit")
+      .at_least(0)
+      .unit("GB");
+  arguments.option("keep_minutes", kept_minutes, "without a job, then they go").at_least(0).unit("min");
   arguments.example("studio runs");
   arguments.example("studio runs --address 0.0.0.0 --token \"$(openssl rand -hex 16)\"");
   arguments.example("studio export runs/codec -o report.html");
@@ -160,6 +168,12 @@ int studio_command(const std::vector<std::string>& args) {
   options.learning_rates = learning_rates;
   options.jobs.seconds = job_minutes * 60;
   options.jobs.memory_bytes = static_cast<int64_t>(memory_gigabytes * 1e9);
+  options.jobs.kept_models = kept_models;
+  // A job needs room beside what is kept.
+  if (memory_gigabytes > 0 && (kept_gigabytes == 0 || kept_gigabytes > memory_gigabytes / 2))
+    kept_gigabytes = memory_gigabytes / 2;
+  options.jobs.kept_bytes = static_cast<int64_t>(kept_gigabytes * 1e9);
+  options.jobs.kept_seconds = kept_minutes * 60;
   if (!watch_only) {
     options.program = std::filesystem::canonical("/proc/self/exe").string();
     options.tools = studio_tools(threads);

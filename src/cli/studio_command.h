@@ -7,5 +7,6 @@
 namespace melete {
 
 int studio_command(const std::vector<std::string>& args);
+int studio_work_command(const std::vector<std::string>& args);  // the process that its jobs run in
 
 }  // namespace melete

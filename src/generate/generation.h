@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct GenerationRun {
   std::function<bool(const std::string& setting)> given;  // whether a person set it
   std::function<void(const std::string& part, int64_t done, int64_t of)> progress;
   std::function<void(const std::string& line)> say;  // a result, for people
+  // Sound as soon as a piece of it is made, in order; may be empty. Only of those that say streams().
+  std::function<void(std::span<const float> samples, int64_t rate_hz)> hear;
 };
 
 class Generation {
@@ -31,6 +34,8 @@ class Generation {
   virtual std::vector<std::string> examples() const = 0;
   // What it writes: extensions with their dot.
   virtual std::vector<std::string> extensions() const { return {".wav", ".flac", ".ogg"}; }
+  // Whether its sound is made piece by piece, each of which run.hear is told.
+  virtual bool streams() const { return false; }
   // Settings are read and in their limits.
   virtual void run(const GenerationRun& run) = 0;
 };

@@ -13,6 +13,10 @@ Weights weights_named(const std::string& name) {
   return name == "ema" ? Weights::best : Weights::online;
 }
 
+std::string weights_name(Weights weights) {
+  return weights == Weights::best ? "ema" : weights == Weights::online ? "online" : "untrained";
+}
+
 FoundCheckpoint open_checkpoint(const std::string& path, const std::string& where) {
   if (!std::filesystem::is_directory(path)) return {path, load_checkpoint(path)};
   auto found = latest_usable(path, [](const std::string&) {});

@@ -18,6 +18,7 @@ enum class Weights {
 };
 
 Weights weights_named(const std::string& name);  // "ema": best, "online"
+std::string weights_name(Weights weights);       // "ema", "online", "untrained"
 
 // The file itself, or the newest usable checkpoint of a run folder. `where` opens the messages: "codec".
 FoundCheckpoint open_checkpoint(const std::string& run_or_checkpoint, const std::string& where);

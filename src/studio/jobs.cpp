@@ -1,15 +1,8 @@
 #include "studio/jobs.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -25,7 +18,9 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kLinesKept = 60, kLongestLine = 2000, kMostResults = 64;
+constexpr size_t kLinesKept = 60, kMostResults = 64;
+// What a process that stays says when a job is over: a mark that no text begins with, then JSON.
+constexpr char kRecordMark = '\x1e';
 
 double clock_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -42,46 +37,6 @@ bool read_progress(const std::string& line, std::string& part, double& share) {
   }
   part = line.substr(0, line.find_last_not_of(' ', colon - 1) + 1);
   return true;
-}
-
-struct Child {
-  pid_t process = -1;
-  int output = -1;
-};
-
-// Its own process group, so that cancelling reaches all that it starts; standard input empty.
-Child start_child(const std::string& program, const std::vector<std::string>& words, int64_t memory_bytes) {
-  int ends[2];
-  require(::pipe2(ends, O_CLOEXEC) == 0, "[job] no pipe: {}", std::strerror(errno));
-  std::vector<char*> arguments{const_cast<char*>(program.c_str())};
-  for (const std::string& one : words) arguments.push_back(const_cast<char*>(one.c_str()));
-  arguments.push_back(nullptr);
-  const pid_t process = ::fork();
-  if (process == 0) {  // only calls that are safe between fork and exec of a program with threads
-    ::setpgid(0, 0);
-    sigset_t none;
-    sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::signal(SIGPIPE, SIG_DFL);
-    if (memory_bytes > 0) {
-      const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
-      ::setrlimit(RLIMIT_DATA, &limit);
-    }
-    (void)!::nice(5);
-    const int nothing = ::open("/dev/null", O_RDONLY);
-    ::dup2(nothing, 0);
-    ::dup2(ends[1], 1);
-    ::dup2(ends[1], 2);
-    ::execv(program.c_str(), arguments.data());
-    ::_exit(127);
-  }
-  ::close(ends[1]);
-  if (process < 0) {
-    ::close(ends[0]);
-    fail("[job] cannot be started: {}", std::strerror(errno));
-  }
-  ::setpgid(process, process);
-  return {process, ends[0]};
 }
 
 }  // namespace
@@ -186,15 +141,25 @@ void JobQueue::work() {
     Job* next = nullptr;
     {
       std::unique_lock lock(mutex_);
-      news_.wait(lock, [&] {
+      const auto something = [&] {
         for (const auto& job : jobs_)
           if (job->state == "waiting") {
             next = job.get();
             return true;
           }
-        return stop_;
-      });
+        return stop_ || forget_;
+      };
+      if (!process_)
+        news_.wait(lock, something);
+      else if (!news_.wait_for(lock, std::chrono::duration<double>(limits_.kept_seconds), something))
+        forget_ = true;
       if (stop_) return;
+      if (!next || forget_) {
+        lock.unlock();
+        end_process();
+        changed();
+        continue;
+      }
       next->state = "running";
       next->started = clock_seconds();
     }
@@ -221,74 +186,85 @@ void JobQueue::take_line(Job& job, const std::string& line) {
 
 void JobQueue::run(Job& job) {
   const auto finish = [&](const std::string& state) {
+    std::error_code ignored;
     const std::lock_guard lock(mutex_);
     job.state = state;
     job.ended = clock_seconds();
-    job.process = 0;
+    fs::remove(live_path(job.id), ignored);  // those who read it have it open
   };
-  Child child;
+  const bool stays = limits_.kept_models > 0;
+  std::vector<std::string> words = job.words;
+  if (job.request.streams) words.push_back("--stream=" + live_path(job.id).string());
   try {
-    child = start_child(program_, job.words, limits_.memory_bytes);
+    if (!stays) {
+      process_ = std::make_unique<Child>(program_, words, limits_.memory_bytes);
+      process_->tell_no_more();
+    } else if (!process_) {
+      process_ = std::make_unique<Child>(
+          program_,
+          std::vector<std::string>{"studio", "work", fmt::format("--models={}", limits_.kept_models),
+                                   fmt::format("--memory={}", static_cast<double>(limits_.kept_bytes) / 1e9)},
+          limits_.memory_bytes);
+    }
+    if (stays)
+      process_->tell(ordered_json(words).dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   } catch (const Error& error) {
+    end_process();
     take_line(job, error.what());
     return finish("failed");
   }
-  {
-    const std::lock_guard lock(mutex_);
-    job.process = child.process;
-  }
-  std::string pending;
-  bool killed = false, open = true;
+  bool killed = false, over = false;
+  int code = -1;  // that it said itself
   const double deadline = clock_seconds() + limits_.seconds;
-  while (open) {
-    pollfd ready{child.output, POLLIN, 0};
-    ::poll(&ready, 1, 200);
+  while (!over) {
+    bool news = false;
+    const bool more = process_->read(200, [&](const std::string& line) {
+      news = true;
+      if (!stays || line.front() != kRecordMark) return take_line(job, line);
+      const auto record = ordered_json::parse(line.substr(1), nullptr, false);
+      if (!record.is_object()) return;
+      code = record.value("code", 1);
+      const std::lock_guard lock(mutex_);
+      kept_ = record.value("kept", ordered_json::array());
+    });
     bool cancelled;
     {
       const std::lock_guard lock(mutex_);
       cancelled = job.cancel_asked;
     }
-    if (!killed && (cancelled || clock_seconds() > deadline)) {
-      ::kill(-child.process, SIGKILL);
+    if (code < 0 && !killed && (cancelled || clock_seconds() > deadline)) {
+      process_->kill();
       killed = true;
       if (!cancelled)
         take_line(job, fmt::format("[job] stopped: it took longer than {:.0f} s", limits_.seconds));
     }
-    if ((ready.revents & (POLLIN | POLLHUP)) == 0) {
-      // The child may be gone while something that it started still holds the pipe.
-      if (killed) break;
-      continue;
-    }
-    char buffer[4096];
-    const ssize_t count = ::read(child.output, buffer, sizeof buffer);
-    if (count <= 0) {
-      open = count < 0 && errno == EINTR;
-      continue;
-    }
-    for (ssize_t i = 0; i < count; ++i) {
-      if (buffer[i] != '\n' && buffer[i] != '\r') {
-        if (pending.size() < kLongestLine) pending += buffer[i];
-      } else if (!pending.empty()) {
-        take_line(job, pending);
-        pending.clear();
-      }
-    }
-    changed();
-  }
-  if (!pending.empty()) take_line(job, pending);
-  ::close(child.output);
-  int status = 0;
-  while (::waitpid(child.process, &status, 0) < 0 && errno == EINTR) {
+    // It may be gone while something that it started still holds the pipe.
+    over = !more || code >= 0 || (killed && !news);
+    if (news) changed();
   }
   bool cancelled;
   {
     const std::lock_guard lock(mutex_);
-    cancelled = job.cancel_asked;
+    cancelled = job.cancel_asked && code != 0;
   }
-  if (!cancelled && WIFSIGNALED(status) && !killed)
-    take_line(job,
-              fmt::format("[job] ended by signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
-  finish(cancelled ? "cancelled" : WIFEXITED(status) && WEXITSTATUS(status) == 0 ? "done" : "failed");
+  if (code < 0) {
+    const int status = process_->wait();
+    if (!killed && WIFSIGNALED(status))
+      take_line(job,
+                fmt::format("[job] ended by signal {}: {}", WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+    code = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !stays && !killed ? 0 : 1;
+    end_process();
+  } else if (code == 1) {
+    end_process();  // whatever it has left behind inside goes with it
+  }
+  finish(cancelled ? "cancelled" : code == 0 ? "done" : "failed");
+}
+
+void JobQueue::end_process() {
+  process_.reset();
+  const std::lock_guard lock(mutex_);
+  kept_ = ordered_json::array();
+  forget_ = false;
 }
 
 ordered_json JobQueue::json(const Job& job) const {
@@ -326,6 +302,19 @@ void JobQueue::keep(const Job& job) const {
     write_file_atomically((folder_ / job.id / "job.json").string(), kept.dump(1));
   } catch (const std::exception&) {  // a full disk: the result is still listed until the studio ends
   }
+}
+
+void JobQueue::forget_kept() {
+  {
+    const std::lock_guard lock(mutex_);
+    forget_ = true;
+  }
+  news_.notify_all();
+}
+
+ordered_json JobQueue::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_;
 }
 
 ordered_json JobQueue::job(const std::string& id) const {

@@ -76,11 +76,16 @@ class Inlined {
 };
 
 // The versions that go into the report, each with its file; `name` tells runs of the same folder name apart.
-ordered_json chosen_samples(const fs::path& run, const std::string& name, const std::string& which,
+ordered_json chosen_samples(const fs::path& run, const std::string& name, const ReportOptions& options,
                             Inlined& files) {
   auto kept = ordered_json::array();
+  const std::string& which = options.samples;
   if (which == "none") return kept;
   for (auto& item : run_samples(run, run)) {
+    const std::string called = item["item"];
+    const auto in_its_name = [&](const std::string& part) { return called.find(part) != std::string::npos; };
+    if (!options.items.empty() && std::none_of(options.items.begin(), options.items.end(), in_its_name))
+      continue;
     auto& versions = item["versions"];
     const int64_t newest = versions.empty() ? 0 : versions.back()["step"].get<int64_t>();
     auto chosen = ordered_json::array();
@@ -125,7 +130,7 @@ Report make_report(const ReportOptions& options) {
       data["curves"][name] = curves_of(metrics, false);
       data["curves_by_time"][name] = curves_of(metrics, true);
     });
-    data["samples"][name] = chosen_samples(run, name, options.samples, files);
+    data["samples"][name] = chosen_samples(run, name, options, files);
     data["tables"][name] = run_tables(run);
     if (options.learning_rates)
       data["learning_rates"][name] =

@@ -10,9 +10,10 @@
 namespace melete {
 
 struct ReportOptions {
-  std::vector<std::string> runs;   // folders
-  std::string samples = "newest";  // of every item: newest step, all steps, or none
-  int64_t most_bytes = 64 << 20;   // of samples and pictures, before they are written as text
+  std::vector<std::string> runs;        // folders
+  std::string samples = "newest";       // of every item: newest step, all steps, or none
+  std::vector<std::string> items = {};  // only of those with one of these in their names; empty: of all
+  int64_t most_bytes = 64 << 20;        // of samples and pictures, before they are written as text
   std::function<nlohmann::ordered_json(const nlohmann::ordered_json& config, int64_t steps)> learning_rates =
       {};
 };

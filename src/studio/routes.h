@@ -39,11 +39,19 @@ void reply_error(httplib::Response& response, int status, const std::string& mes
 bool read_body(const httplib::Request& request, httplib::Response& response,
                const httplib::ContentReader& reader, size_t most_bytes, std::string& body);
 
+// The same as a JSON object.
+bool read_object(const httplib::Request& request, httplib::Response& response,
+                 const httplib::ContentReader& reader, nlohmann::ordered_json& object);
+// A text of an object, where it has one of that name; an Error where it is no text.
+std::string text_of(const nlohmann::ordered_json& object, const char* key, const std::string& otherwise = "");
+
+const StudioTool* find_tool(const StudioParts& parts, const std::string& name);  // nullptr: there is none
 nlohmann::ordered_json jobs_with_paths(
     const StudioParts& parts);  // all, their results as /files/ serves them
 
 void add_run_routes(httplib::Server& server, StudioParts& parts);  // runs, curves, samples, files, events
 void add_play_routes(httplib::Server& server,
-                     StudioParts& parts);  // tools, jobs, uploads, blind tests, speech
+                     StudioParts& parts);                             // tools, jobs, uploads, blind tests
+void add_speech_routes(httplib::Server& server, StudioParts& parts);  // as OpenAI's clients ask
 
 }  // namespace melete

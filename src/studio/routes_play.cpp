@@ -6,6 +6,7 @@
 #include "io/base/audio_file.h"
 #include "io/base/checksum.h"
 #include "io/base/picture_file.h"
+#include "studio/model_files.h"
 #include "studio/routes.h"
 #include "studio/run_files.h"
 #include "studio/safe_path.h"
@@ -17,31 +18,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kLargestObject = 1 << 20, kLongestSpeech = 10000;
-constexpr double kLongestUploadSeconds = 900, kSpeechSeconds = 600;
-
-const StudioTool* find_tool(const StudioParts& parts, const std::string& name) {
-  for (const StudioTool& tool : parts.options.tools)
-    if (tool.name == name) return &tool;
-  return nullptr;
-}
-
-bool read_object(const httplib::Request& request, httplib::Response& response,
-                 const httplib::ContentReader& reader, ordered_json& object) {
-  std::string body;
-  if (!read_body(request, response, reader, kLargestObject, body)) return false;
-  object = ordered_json::parse(body, nullptr, false);
-  if (object.is_object()) return true;
-  reply_error(response, 400, "expected a JSON object");
-  return false;
-}
-
-std::string text_of(const ordered_json& object, const char* key, const std::string& otherwise = "") {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) return otherwise;
-  require(found->is_string(), "[{}] expected a text", key);
-  return found->get<std::string>();
-}
+constexpr size_t kLargestObject = 1 << 20;
+constexpr double kLongestUploadSeconds = 900;
 
 // Paths of results as /files/ serves them.
 ordered_json with_paths(ordered_json job) {
@@ -97,83 +75,30 @@ std::string keep_upload(const StudioParts& parts, const std::string& name, const
   return out.lexically_relative(parts.root).generic_string();
 }
 
-// {"model", "input", "voice", "response_format", "speed"}, as OpenAI's clients send it.
-void speak(StudioParts& parts, const ordered_json& asked, httplib::Response& response) {
-  const std::string input = text_of(asked, "input"), wanted = text_of(asked, "model");
-  const std::string format = text_of(asked, "response_format", "wav"), voice = text_of(asked, "voice");
-  if (input.empty() || input.size() > kLongestSpeech)
-    return reply_error(response, 400, fmt::format("expected an input of 1 to {} bytes", kLongestSpeech));
-  if (format != "wav" && format != "flac" && format != "opus")
-    return reply_error(response, 400,
-                       "expected the response_format wav, flac or opus, got " + format.substr(0, 40));
-  for (const SpeechTool& speech : parts.options.speech) {
-    // The name of a run, or any other (tts-1): the newest that can speak.
-    std::string run = parts.index.newest_of_task(speech.task);
-    if (parts.index.has(wanted)) {
-      std::string task;
-      parts.index.read(wanted, [&](const RunMetrics& metrics) { task = metrics.progress().task; });
-      if (task != speech.task) continue;
-      run = wanted;
-    }
-    const StudioTool* tool = find_tool(parts, speech.tool);
-    if (run.empty() || !tool || !parts.jobs) continue;
-    ordered_json settings{{"from", run}, {"text", input}};
-    for (const auto& [setting, task] : speech.helpers)
-      if (const std::string helper = parts.index.newest_of_task(task); !helper.empty())
-        settings[setting] = helper;
-    // A voice is a recording below studio/voices; other names, as OpenAI has them, are the model's own voice.
-    const std::string recording = fmt::format("{}/voices/{}.wav", kStudioFolder, voice);
-    if (!voice.empty() && path_inside(parts.root, recording)) {
-      settings["voice"] = recording;
-      if (const std::string helper = parts.index.newest_of_task(speech.voice_helper_task); !helper.empty())
-        settings[speech.voice_helper] = helper;
-    }
-    const bool has_speed = std::any_of(tool->options.begin(), tool->options.end(),
-                                       [](const ordered_json& one) { return one["name"] == "speed"; });
-    if (has_speed && asked.contains("speed") && asked["speed"].is_number())
-      settings["speed"] = asked["speed"];
-    const std::string id = parts.jobs->add(job_request(*tool, settings, ".wav", parts.root, parts.shown));
-    if (!parts.jobs->wait_for(id, kSpeechSeconds)) {
-      parts.jobs->cancel(id);
-      return reply_error(response, 504, "it took too long");
-    }
-    const ordered_json job = parts.jobs->job(id);
-    const fs::path made = parts.jobs->folder_of(id) / "result.wav";
-    if (job["state"] != "done" || !fs::exists(made)) {
-      const std::string last = job["lines"].empty() ? "it failed" : job["lines"].back().get<std::string>();
-      return reply_error(response, 500, last);
-    }
-    fs::path sent = made;
-    if (format != "wav") {
-      const Audio audio = read_audio(made.string());
-      sent = parts.jobs->folder_of(id) / ("speech." + format);
-      write_audio(sent.string(), audio.samples, audio.rate_hz, audio.channels);
-    }
-    std::ifstream in(sent, std::ios::binary);
-    response.set_content(std::string(std::istreambuf_iterator<char>(in), {}), content_type_of(sent));
-    response.set_header("X-Job", id);
-    return;
-  }
-  reply_error(
-      response, 404,
-      "no run in this folder can speak: train voicebox with duration, or spear-text-to-semantic with coarse");
-}
-
-void list_models(const StudioParts& parts, httplib::Response& response) {
-  ordered_json out{{"object", "list"}, {"data", ordered_json::array()}};
-  for (const std::string& id : parts.index.ids())
-    parts.index.read(id, [&](const RunMetrics& metrics) {
-      for (const SpeechTool& speech : parts.options.speech)
-        if (metrics.progress().task == speech.task && metrics.progress().saved > 0)
-          out["data"].push_back({{"id", id},
-                                 {"object", "model"},
-                                 {"created", static_cast<int64_t>(metrics.progress().started_time)},
-                                 {"owned_by", "melete"}});
-    });
-  reply_json(response, out);
-}
-
 }  // namespace
+
+const StudioTool* find_tool(const StudioParts& parts, const std::string& name) {
+  for (const StudioTool& tool : parts.options.tools)
+    if (tool.name == name) return &tool;
+  return nullptr;
+}
+
+bool read_object(const httplib::Request& request, httplib::Response& response,
+                 const httplib::ContentReader& reader, ordered_json& object) {
+  std::string body;
+  if (!read_body(request, response, reader, kLargestObject, body)) return false;
+  object = ordered_json::parse(body, nullptr, false);
+  if (object.is_object()) return true;
+  reply_error(response, 400, "expected a JSON object");
+  return false;
+}
+
+std::string text_of(const ordered_json& object, const char* key, const std::string& otherwise) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return otherwise;
+  require(found->is_string(), "[{}] expected a text", key);
+  return found->get<std::string>();
+}
 
 ordered_json jobs_with_paths(const StudioParts& parts) {
   auto list = ordered_json::array();
@@ -202,11 +127,17 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
       });
   server.Get("/api/tools", [&parts](const Request&, Response& response) {
     auto list = ordered_json::array();
-    for (const StudioTool& tool : parts.options.tools)
+    for (const StudioTool& tool : parts.options.tools) {
+      auto helpers = ordered_json::array();  // settings that speech is made with: forms begin with them, too
+      for (const SpeechTool& speech : parts.options.speech)
+        for (const auto& [setting, task] : speech.helpers)
+          if (speech.tool == tool.name) helpers.push_back(setting);
       list.push_back({{"name", tool.name},
                       {"about", tool.about},
                       {"extensions", tool.extensions},
+                      {"helpers", helpers},
                       {"options", tool.options}});
+    }
     reply_json(response, list);
   });
   server.Get("/api/jobs",
@@ -231,12 +162,16 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
       return reply_error(response, 404, "there is no such job, or it is over");
     reply_json(response, with_paths(parts.jobs->job(request.matches[1])));
   });
-  server.Post("/v1/audio/speech",
-              [&parts](const Request& request, Response& response, const ContentReader& reader) {
-                ordered_json asked;
-                if (read_object(request, response, reader, asked)) speak(parts, asked, response);
-              });
-  server.Get("/v1/models", [&parts](const Request&, Response& response) { list_models(parts, response); });
+  server.Get("/api/kept", [&parts](const Request&, Response& response) {
+    reply_json(response, parts.jobs ? parts.jobs->kept() : ordered_json::array());
+  });
+  server.Delete("/api/kept", [&parts](const Request&, Response& response) {
+    if (parts.jobs) parts.jobs->forget_kept();
+    reply_json(response, ordered_json::array(), 202);
+  });
+  server.Get("/api/model-files", [&parts](const Request&, Response& response) {
+    reply_json(response, model_files(parts.index));
+  });
 }
 
 }  // namespace melete

@@ -3,12 +3,12 @@
 
 #include "core/base/error.h"
 #include "io/base/audio_file.h"
+#include "io/base/audio_stream.h"
 #include "io/base/opus.h"
 #include "studio/curves.h"
 #include "studio/routes.h"
 #include "studio/run_files.h"
 #include "studio/safe_path.h"
-#include "studio/wave_bytes.h"
 
 namespace melete {
 

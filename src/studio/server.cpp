@@ -203,6 +203,7 @@ Studio::Studio(StudioOptions options) {
   });
   add_run_routes(server, studio);
   add_play_routes(server, studio);
+  add_speech_routes(server, studio);
 
   const int wanted = studio.options.port;
   parts_->port = wanted == 0 ? server.bind_to_any_port(studio.options.address)

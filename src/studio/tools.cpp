@@ -41,14 +41,19 @@ std::string form_kind(const Option& option) {
   return "text";
 }
 
-std::string task_of(const Option& option) {
-  static const std::regex of_task("^run(?: or checkpoint)? of ([a-z][a-z-]+)"), of_stage("([a-z]+) stage");
+// What a run or a file of a model must be of; empty: anything.
+std::vector<std::string> tasks_of(const Option& option) {
+  static const std::regex of_task("^run(?: or checkpoint)? of ([a-z][a-z-]+)"),
+      of_stage("^run.* ([a-z]+) stage");
   std::smatch match;
-  if (option.help().starts_with("codec")) return "soundstream";
-  if (std::regex_search(option.help(), match, of_stage)) return match[1] == "the" ? "" : match[1].str();
-  if (std::regex_search(option.help(), match, of_task)) return match[1];
-  if (option.help().starts_with("VQ-GAN")) return "vqgan";
-  return "";
+  const std::string& help = option.help();
+  if (help.starts_with("codec")) return {"soundstream", "encodec"};
+  if (help.starts_with("semantic tokenizer")) return {"semantic-tokenizer"};
+  if (begins_with_word(help, {"text encoder", "frozen text encoder"})) return {"t5"};
+  if (help.starts_with("VQ-GAN")) return {"vqgan"};
+  if (std::regex_search(help, match, of_stage)) return {match[1]};
+  if (std::regex_search(help, match, of_task)) return {match[1]};
+  return {};
 }
 
 std::string setting_text(const std::string& name, const ordered_json& value) {
@@ -91,7 +96,7 @@ ordered_json form_of(const Schema& schema) {
     if (!option.unit_name().empty()) one["unit"] = option.unit_name();
     if (!option.choices().empty()) one["choices"] = option.choices();
     if (kind == "run")
-      if (const std::string task = task_of(option); !task.empty()) one["task"] = task;
+      if (const auto tasks = tasks_of(option); !tasks.empty()) one["tasks"] = tasks;
     form.push_back(std::move(one));
   }
   return form;

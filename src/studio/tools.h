@@ -20,6 +20,7 @@ struct StudioTool {
   std::vector<std::string> words;       // of the program: {"generate", "voicebox"}
   std::vector<std::string> extensions;  // that it writes, the first by default; none: it fills a folder
   nlohmann::ordered_json options;       // as form_of() gives them
+  bool streams = false;                 // its sound can be had while it is made
 };
 
 // A text-to-speech system behind /v1/audio/speech.
@@ -29,9 +30,10 @@ struct SpeechTool {
   std::string voice_helper, voice_helper_task;               // only where a voice is asked for
 };
 
-// [{"name", "type", "help", "unit", "default", "choices", "limits", "kind", "task"}]. The kind says what to
-// offer: run (of that task, where the help says so), recording, picture, file, flag, number, choice, text,
-// list. Settings that name a file to write are left out: what a job writes goes to its own folder.
+// [{"name", "type", "help", "unit", "default", "choices", "limits", "kind", "tasks"}]. The kind says what to
+// offer: run (or file of a model, of one of these tasks, where the help says so), recording, picture, file,
+// flag, number, choice, text, list. Settings that name a file to write are left out: what a job writes goes
+// to its own folder.
 nlohmann::ordered_json form_of(const Schema& schema);
 
 // Settings by name -> words of the program, with every path checked to be inside the runs' folder: `root` is

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "pretrained/import.h"
 #include "roles/open.h"
+#include "run/kept_models.h"
 #include "systems/system.h"
 
 namespace melete {
@@ -30,10 +31,12 @@ const Provider& provider_for(const FoundCheckpoint& found, const char* what,
 }
 
 template <class Role>
-std::unique_ptr<Role> open_role(const std::string& path, const char* what, at::Device device,
-                                std::vector<Provider<Role>> System::*providers) {
-  const FoundCheckpoint found = open_checkpoint(path, what);
-  return put_on(device, provider_for(found, what, providers).open(found));
+std::shared_ptr<const Role> open_role(const std::string& path, const char* what, at::Device device,
+                                      std::vector<Provider<Role>> System::*providers) {
+  return kept_model<std::shared_ptr<const Role>>(what, path, device.str(), [&] {
+    const FoundCheckpoint found = open_checkpoint(path, what);
+    return put_on(device, provider_for(found, what, providers).open(found));
+  });
 }
 
 // Weights as others publish them: a folder of Hugging Face, a torch file, safetensors without our
@@ -53,25 +56,20 @@ std::string name_for_people(const std::string& given) {
   return (fs::is_directory(given) ? path.filename() : path.stem()).string().substr(0, 40);
 }
 
-OpenedCodec encodec(Encodec model, const std::string& path) {
+OpenedCodec encodec(Encodec model, const std::string& path, at::Device device) {
   OpenedCodec opened;
-  opened.codec = std::make_unique<EncodecCodec>(std::move(model));
+  opened.codec = put_on(device, std::make_unique<EncodecCodec>(std::move(model)));
   opened.path = path;
   opened.name = name_for_people(path);
   return opened;
 }
 
-}  // namespace
-
-OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights, at::Device device) {
-  require(fs::exists(path), "[codec] {} does not exist", path);
+OpenedCodec read_codec(const std::string& path, Weights weights, at::Device device) {
   const bool foreign = is_foreign(path);
   if (foreign || (!fs::is_directory(path) && read_checkpoint_meta(path).value("task", "") == "encodec")) {
     require(weights != Weights::untrained, "[codec] {} was not trained here: there is no untrained one",
             path);
-    OpenedCodec opened = encodec(foreign ? import_encodec(path) : encodec_of(load_frozen(path), path), path);
-    opened.codec->move_to(device);
-    return opened;
+    return encodec(foreign ? import_encodec(path) : encodec_of(load_frozen(path), path), path, device);
   }
   const FoundCheckpoint found = open_checkpoint(path, "codec");
   OpenedCodec opened;
@@ -84,15 +82,23 @@ OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights, a
   return opened;
 }
 
-std::unique_ptr<Codec> open_codec(const std::string& path, Weights weights, at::Device device) {
+}  // namespace
+
+OpenedCodec open_codec_with_its_name(const std::string& path, Weights weights, at::Device device) {
+  require(fs::exists(path), "[codec] {} does not exist", path);
+  return kept_model<OpenedCodec>("codec", path, weights_name(weights) + device.str(),
+                                 [&] { return read_codec(path, weights, device); });
+}
+
+std::shared_ptr<const Codec> open_codec(const std::string& path, Weights weights, at::Device device) {
   return open_codec_with_its_name(path, weights, device).codec;
 }
 
-std::unique_ptr<AudioFeatures> open_audio_features(const std::string& path, at::Device device) {
+std::shared_ptr<const AudioFeatures> open_audio_features(const std::string& path, at::Device device) {
   return open_role(path, "audio features", device, &System::audio_features);
 }
 
-std::unique_ptr<JointEmbedding> open_joint_embedding(const std::string& path, at::Device device) {
+std::shared_ptr<const JointEmbedding> open_joint_embedding(const std::string& path, at::Device device) {
   return open_role(path, "joint embedding", device, &System::joint_embeddings);
 }
 

@@ -13,6 +13,7 @@
 #include "pretrained/import.h"
 #include "pretrained/vocos_features.h"
 #include "roles/open.h"
+#include "systems/soundstream/codec.h"
 #include "systems/soundstream/latents.h"
 #include "systems/soundstream/load.h"
 #include "systems/vocos/griffin_lim.h"
@@ -81,7 +82,10 @@ TEST(FrozenOnAGpu, Codecs) {
   const auto encodec = [] { return std::make_unique<EncodecCodec>(small_encodec()); };
   expect_same_answers(encodec, noise({2, 240}, 1) * 0.3, kEncode, 0);
   expect_same_answers(encodec, at::randint(16, {2, 9, 2}, at::kLong), kDecode, 1e-5);
-  const auto soundstream = [] { return open_codec(UntrainedRuns::shared() / "codec.safetensors"); };
+  const auto soundstream = [] {
+    return std::make_unique<SoundStreamCodec>(
+        load_codec(UntrainedRuns::shared() / "codec.safetensors").model);
+  };
   expect_same_answers(soundstream, noise({2, 4800}, 2) * 0.3, kEncode, 0);
   expect_same_answers(soundstream, at::randint(16, {2, 9, 2}, at::kLong), kDecode, 1e-4);
 }

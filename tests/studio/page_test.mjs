@@ -1,12 +1,12 @@
 // The page in Chromium, beside a training that is really going on. node page_test.mjs PROGRAM SOURCE_FOLDER
 // With MELETE_SHOTS=FOLDER it leaves pictures of every view there, for people to look at.
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const program = process.argv[2];
+const program = process.argv[2], recipes = join(process.argv[3], "recipes");
 const work = mkdtempSync(join(tmpdir(), "melete-page-"));
 const shots = process.env.MELETE_SHOTS;
 const started = Date.now();
@@ -41,6 +41,39 @@ async function until(what, ask, seconds = 60) {
   throw new Error(`waited ${seconds} s for: ${what}\n${children.map((child) => child.said.slice(-500)).join("\n")}`);
 }
 
+// A voice of a few steps: what it says is nothing, but it is said sentence by sentence. Returns a text that it knows the
+// sounds of: three of those that it was trained on.
+function trainSpeech() {
+  const few = ["--threads", "1", "--batch_size", "2", "--steps", "2", "--train.save_every", "2", "--train.sample_every", "0", "--train.validate_every", "0", "--data.valid_fraction", "0"];
+  run("data", "synth", "--kind", "speech", "-o", "speech", "--count", "6", "--rate", "16000");
+  run("train", "aligner", "--config", join(recipes, "voicebox/aligner_tiny.toml"), "--data", "speech", "--out", "aligner", ...few);
+  run("data", "align", "speech", "--from", "aligner", "-o", "timings.jsonl");
+  run("train", "duration", "--config", join(recipes, "voicebox/duration_tiny.toml"), "--data", "timings.jsonl", "--out", "runs/duration", ...few);
+  run("train", "voicebox", "--config", join(recipes, "voicebox/speech_tiny.toml"), "--data", "speech", "--timings", "timings.jsonl", "--out", "runs/voice", ...few);
+  return readdirSync(join(work, "speech")).filter((name) => name.endsWith(".txt")).sort().slice(0, 3).map((name) => readFileSync(join(work, "speech", name), "utf8").trim()).join(" ");
+}
+
+// The command beside a result gives the same bytes in a shell, where nothing was in memory.
+function sameAgain(job) {
+  const paths = job.results.map((path) => join(work, "runs", path));
+  const before = paths.map((path) => readFileSync(path));
+  const done = spawnSync("sh", ["-c", job.command.replace(/^melete/, `'${program}'`)], { cwd: work, encoding: "utf8" });
+  if (done.status !== 0) throw new Error(`${job.command}: ${done.stderr}`);
+  check(before.length > 0 && paths.every((path, i) => readFileSync(path).equals(before[i])), `the command beside it makes the same ${before.length} files, byte for byte`);
+}
+
+// Asked as OpenAI's clients ask; when each piece came, and all of it.
+async function speak(url, input, format) {
+  const began = Date.now();
+  const answer = await fetch(`${url}v1/audio/speech`, { method: "POST", body: JSON.stringify({ model: "tts-1", input, response_format: format }) });
+  const pieces = [], times = [];
+  for await (const piece of answer.body) {
+    pieces.push(piece);
+    times.push((Date.now() - began) / 1000);
+  }
+  return { status: answer.status, bytes: Buffer.concat(pieces), times };
+}
+
 async function test() {
   // A codec of a few hundred weights: a step takes milliseconds, so that there is always something new to see.
   run("data", "synth", "-o", "music", "--count", "4", "--seconds", "1", "--rate", "8000", "--format", "wav");
@@ -73,12 +106,25 @@ save_every = 40
   );
   const training = start(["train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/live", "--steps", "100000", "--threads", "1"]);
   run("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/short", "--steps", "20", "--threads", "1", "--train.seed", "5");
+  // Pictures over a few steps, a tokenizer in a file of its own, and texts as a reader of speech leaves them.
+  run("data", "synth", "--kind", "pictures", "-o", "shapes", "--count", "12", "--size", "32");
+  run("train", "vqgan", "--config", join(recipes, "muse/vqgan_tiny.toml"), "--data", "shapes", "--out", "runs/pictures", "--steps", "6", "--threads", "1",
+    "--batch_size", "2", "--train.sample_every", "3", "--train.save_every", "3", "--train.validate_every", "3");
+  run("train", "kmeans", "--features", "mfcc", "--clusters", "4", "--data", "music", "-o", "runs/tokenizer.safetensors");
+  for (const [step, read] of [[1, "a mouse is red"], [2, "the house is red"]]) {
+    const folder = join(work, `runs/reader/samples/step_0000000${step}`);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, "0_line_online.txt"), `written: the house is red\nread:    ${read}\n`);
+  }
+  writeFileSync(join(work, "runs/reader/metrics.jsonl"), '{"kind":"start","step":0,"time":1,"task":"spear-back-translate","steps_total":2}\n{"kind":"finished","step":2,"time":9,"reason":"done"}\n');
+  const speaks = spawnSync("espeak-ng", ["--version"]).status === 0 && trainSpeech();
   const studio = start(["studio", "runs", "--port", "0", "--job_threads", "1"]);
   const url = await until("the studio's address", () => studio.said.match(/http:\S+/)?.[0]);
 
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required"],
+    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required",
+      "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"], // a microphone that beeps
   });
   const open = async (options) => {
     const page = await (await browser.newContext(options)).newPage();
@@ -122,6 +168,13 @@ save_every = 40
   check(await page.locator('[data-plot="gradient_z/generator"]').count(), "gradient norms have z-scores");
   check(await page.locator('section[aria-label^="codes in use of live"] canvas').count(), "codebooks have a heat map");
   await page.getByRole("button", { name: "show all" }).click();
+  await plot.focus();
+  for (const key of ["ArrowRight", "ArrowRight", "+"]) await page.keyboard.press(key);
+  await page.getByRole("button", { name: "show all" }).waitFor();
+  const said = await page.locator('[data-plot="loss/generator.loss"] [aria-live]').textContent();
+  check(/^step [\d,]+: .*live/.test(said), `the keyboard zooms and reads values: ${said}`);
+  await page.keyboard.press("0");
+  await until("all of it again", async () => (await page.getByRole("button", { name: "show all" }).count()) === 0);
   await page.getByRole("button", { name: "log y" }).click();
   await page.getByRole("radio", { name: "time trained" }).click();
   await page.locator('input[type="range"]').first().fill("0.9");
@@ -164,6 +217,15 @@ save_every = 40
   });
   check(switched.changed && switched.playing && Math.abs(switched.moved - switched.waited) < 0.03, "A/B goes on at the same position");
   check(switched.in, "a region is looped");
+  await page.keyboard.press("l");
+  check((await page.evaluate(() => window.studioPlayer.loop)) === null, "the keyboard ends a loop");
+  await page.evaluate(() => (window.studioPlayer.pause(), window.studioPlayer.seek(0.1)));
+  await page.keyboard.press("[");
+  await page.evaluate(() => window.studioPlayer.seek(0.3));
+  await page.keyboard.press("]");
+  const loop = await page.evaluate(() => window.studioPlayer.loop);
+  check(loop && Math.abs(loop[0] - 0.1) < 0.01 && Math.abs(loop[1] - 0.3) < 0.01, `and sets one: ${loop}`);
+  await page.keyboard.press("Space");
   const pressed = await page.evaluate(() => window.studioPlayer.active);
   await page.keyboard.press("a");
   check((await page.evaluate(() => window.studioPlayer.active)) !== pressed, "the keyboard switches, too");
@@ -175,9 +237,42 @@ save_every = 40
   await shot(page, "listen-wide-dark");
   await page.keyboard.press("Space");
 
+  // Looking: what is near in one picture is near in the other
+  await page.getByLabel("choose pictures").check();
+  await page.goto(`${url}#/listen/picture/reconstructions`);
+  await page.locator(".frame").nth(1).click();
+  const panes = page.locator("dialog .pane img");
+  await until("two pictures", async () => (await panes.count()) === 2);
+  await panes.first().hover({ position: { x: 60, y: 60 } });
+  await page.mouse.wheel(0, -600);
+  const looks = () => panes.evaluateAll((images) => images.map((image) => image.style.transform));
+  await until("a closer look", async () => Number((await looks())[0].match(/scale\(([\d.]+)/)[1]) > 2);
+  await page.keyboard.press("ArrowRight");
+  const [one, other] = await looks();
+  check(one === other && !one.includes("translate(0%, 0%)"), `two pictures are zoomed and moved together: ${one}`);
+  await shot(page, "pictures-wide-dark");
+  await page.getByRole("radio", { name: "one at a time" }).click();
+  const first_ = await panes.first().getAttribute("src");
+  await page.keyboard.press("a");
+  check((await panes.count()) === 1 && (await panes.first().getAttribute("src")) !== first_, "or one after the other in the same place");
+  await page.keyboard.press("Escape");
+  await until("the closed viewer", async () => (await page.locator("dialog[open]").count()) === 0);
+  await page.getByLabel("choose pictures").uncheck();
+
+  // Reading
+  await page.getByLabel("choose reader").check();
+  await page.goto(`${url}#/listen/text/0_line`);
+  await page.locator(".texts ins").first().waitFor();
+  const marks = async (selector) => (await page.locator(`.texts li:first-child ${selector}`).allTextContents()).join("|");
+  check((await marks("ins")) === "a mouse" && (await marks("del")) === "the house", "what was read wrongly is marked");
+  await page.getByLabel("differences from").selectOption("before");
+  await until("marks against the step before", async () => (await page.locator(".texts li").nth(1).locator("ins").allTextContents()).join("|") === "the house");
+  await shot(page, "texts-wide-dark");
+  await page.getByLabel("choose reader").uncheck();
+
   // Blind test
   await page.goto(`${url}#/blind`);
-  await page.getByLabel("original").check();
+  await page.getByLabel("original", { exact: true }).check();
   await page.getByLabel("Opus 6 kbit/s").check();
   await page.getByLabel("trials").fill("3");
   await page.getByLabel("listener").fill("the test");
@@ -196,8 +291,25 @@ save_every = 40
   check(kept.length === 1 && result.trials.length === 3 && result.result.abx[0].trials === 3, "a blind test was taken and is kept in the runs' folder");
   check(result.result.abx[0].low < result.result.abx[0].share || result.result.abx[0].share === 0, "with its interval");
 
+  await page.getByRole("radio", { name: "scale: two or more" }).click();
+  await page.getByLabel("anchor").check();
+  await page.getByLabel("items", { exact: true }).fill("1");
+  await page.getByRole("button", { name: "start" }).click();
+  await page.getByText("item 1 of 1").waitFor();
+  await until("sounds of the item", () => page.locator(".scale button.big").first().isEnabled());
+  for (const key of ["r", "a", "b", "c"]) await page.keyboard.press(key);
+  for (const [letter, rating] of [["A", "30"], ["B", "90"], ["C", "60"]]) await page.getByLabel(`rating of ${letter}`).fill(rating);
+  await shot(page, "scale-wide-dark");
+  await page.getByRole("button", { name: "next" }).click();
+  await page.getByRole("region", { name: "your result" }).waitFor();
+  const rated = readdirSync(join(work, "runs/studio/blind")).map((name) => JSON.parse(readFileSync(join(work, "runs/studio/blind", name), "utf8"))).find((test) => test.kind === "scale");
+  check(rated.result.scale.length === 3 && rated.trials[0].ratings["anchor: the original below 3.5 kHz"] >= 30, "versions were rated, the original and a low anchor hidden among them");
+  await shot(page, "results-wide-dark");
+
   // Playing
   await page.goto(`${url}#/play`);
+  await page.getByLabel("make", { exact: true }).selectOption("audiolm");
+  check((await page.locator("#o-tokenizer option").allTextContents()).includes("tokenizer.safetensors"), "a tokenizer in a file of its own is offered");
   await page.getByLabel("make", { exact: true }).selectOption("codec");
   await page.locator("#o-from").selectOption("short");
   await page.locator("#o-recording").setInputFiles(join(work, "music", readdirSync(join(work, "music")).find((name) => name.endsWith(".wav"))));
@@ -208,23 +320,76 @@ save_every = 40
   check(made.some((name) => name.startsWith("quantizers 03")) && made.some((name) => name.startsWith("opus 24")), `made in the playground: ${made.join(", ")}`);
   check((await page.locator(".job code").first().textContent()).startsWith("melete codec compare"), "with the command beside it");
   await shot(page, "play-wide-dark");
+  check((await page.locator('#o-from optgroup[label="single checkpoints"] option').count()) >= 2, "single checkpoints are offered");
+  await page.getByText("in memory: codec").waitFor();
+  const inside = await (await fetch(`${url}api/kept`)).json();
+  check(inside.length === 1 && inside[0].path === "runs/short" && inside[0].bytes > 0, `the codec stays in memory: ${inside[0].bytes} bytes`);
+  // The same recording once more, from the microphone this time.
+  await page.getByRole("button", { name: "remove" }).click();
+  await page.getByRole("button", { name: "● microphone" }).click();
+  await page.waitForTimeout(1200);
+  await page.getByRole("button", { name: "■ stop" }).click();
+  await page.locator(".chip.good").waitFor();
+  await page.getByRole("button", { name: "make it" }).click();
+  await until("the second job", async () => (await page.locator(".job .pill.done").count()) === 2, 120);
+  const [again, before_] = await (await fetch(`${url}api/jobs`)).json();
+  check(/microphone/.test(again.command), "a recording of the microphone was coded");
+  const took = (job) => job.ended - job.started;
+  check(took(again) < took(before_), `with the codec in memory it took ${took(again).toFixed(2)} s, before that ${took(before_).toFixed(2)} s`);
+  sameAgain(again);
+  await page.getByRole("button", { name: "free it" }).click();
+  await until("free memory", async () => (await (await fetch(`${url}api/kept`)).json()).length === 0);
+  check(studio.code === undefined, "memory is freed when it is asked for");
+  // A job that is cancelled takes its process along, and the next one has another.
+  const long = await (await fetch(`${url}api/jobs`, { method: "POST", body: JSON.stringify({ tool: "codec", settings: { ...before_.settings, from: "live" } }) })).json();
+  await until("that it runs or is over", async () => (await (await fetch(`${url}api/jobs/${long.id}`)).json()).state !== "waiting");
+  await fetch(`${url}api/jobs/${long.id}`, { method: "DELETE" });
+  const gone = await until("its end", async () => {
+    const { state } = await (await fetch(`${url}api/jobs/${long.id}`)).json();
+    return ["done", "cancelled"].includes(state) && state;
+  });
+  check(gone === "cancelled", "a job can be cancelled while it runs");
 
-  // A phone, in light colours: nothing wider than the screen, a name for everything that can be pressed.
-  const phone = await open({ viewport: { width: 360, height: 740 }, colorScheme: "light", isMobile: true, hasTouch: true });
-  for (const view of ["", "curves", "settings", "listen", "blind", "play", "run/live"]) {
-    await phone.goto(`${url}#/${view}`);
-    await phone.waitForTimeout(700);
-    const wide = await phone.evaluate(() => document.documentElement.scrollWidth);
-    check(wide <= 360, `/${view} fits on a phone`);
-    const nameless = await phone.evaluate(
-      () => [...document.querySelectorAll("button, input, select, textarea, a, canvas")].filter((e) => !e.closest(".u-legend, .uplot") && !e.textContent.trim() && !e.ariaLabel && !e.labels?.length && !e.title).map((e) => e.outerHTML.slice(0, 120)),
-    );
-    check(nameless.length === 0, `/${view} has a name for everything ${nameless.join(" ")}`);
-    await shot(phone, `${view.replace("/", "-") || "runs"}-phone-light`);
+  if (speaks) {
+    for (const [format, mark] of [["wav", "RIFF"], ["flac", "fLaC"], ["opus", "OggS"]]) {
+      const heard = await speak(url, speaks, format);
+      check(heard.status === 200 && heard.bytes.toString("latin1", 0, 4) === mark, `${format}: ${heard.bytes.length} bytes of speech`);
+      const [first_, last] = [heard.times[0], heard.times[heard.times.length - 1]];
+      check(heard.times.length > 1 && first_ < last, `its first came after ${first_.toFixed(2)} s, its last after ${last.toFixed(2)} s`);
+      if (format !== "wav") continue;
+      const whole = readFileSync(join(work, "runs/studio/made", (await (await fetch(`${url}api/jobs`)).json())[0].id, "result.wav"));
+      const samples = (heard.bytes.length - 44) / 2;
+      check(samples > 8000 && Math.abs((whole.length - whole.indexOf("data") - 8) / 4 - samples) === 0, `${samples} samples, as many as the file has`);
+    }
+    sameAgain((await (await fetch(`${url}api/jobs`)).json())[0]);
+    const inMemory = (await (await fetch(`${url}api/kept`)).json()).map((model) => model.kind);
+    check(["voicebox", "duration"].every((kind) => inMemory.includes(kind)), `in memory: ${inMemory.join(", ")}`);
   }
 
+  // From phones to wide screens, dark and light: nothing wider than the screen, a name for everything that can be pressed.
+  const views = ["", "curves", "settings", "listen", "listen/picture/reconstructions", "blind", "play", "run/live"];
+  for (const [width, height] of [[360, 740], [768, 1024], [1600, 900]])
+    for (const colorScheme of ["light", "dark"]) {
+      const screen = await open({ viewport: { width, height }, colorScheme, ...(width < 500 ? { isMobile: true, hasTouch: true } : {}) });
+      await screen.goto(url);
+      await until("the runs", async () => (await screen.locator(".run-list input").count()) >= 4);
+      await screen.evaluate(() => document.querySelectorAll(".run-list input:not(:checked)").forEach((box) => box.click()));
+      for (const view of views) {
+        await screen.goto(`${url}#/${view}`);
+        await screen.waitForTimeout(shots ? 1500 : 500);
+        const wide = await screen.evaluate(() => document.documentElement.scrollWidth);
+        const nameless = await screen.evaluate(
+          () => [...document.querySelectorAll("button, input, select, textarea, a, canvas")].filter((e) => !e.closest(".u-legend, .uplot") && !e.textContent.trim() && !e.ariaLabel && !e.labels?.length && !e.title && !e.querySelector("img[alt]")).map((e) => e.outerHTML.slice(0, 120)),
+        );
+        if (wide > width || nameless.length > 0) throw new Error(`/${view} at ${width}: ${wide} wide, without a name: ${nameless.join(" ")}`);
+        await shot(screen, `${view.replaceAll("/", "-") || "runs"}-${width}-${colorScheme}`);
+      }
+      check(true, `every view fits ${width} pixels in ${colorScheme} colours, with a name for everything`);
+      await screen.context().close(); // it would go on asking
+    }
+
   check(problems.length === 0, `no errors in the console ${problems.join("; ")}`);
-  for (const one of [page, phone]) await one.context().close(); // they would go on asking
+  await page.context().close();
 
   // Sharing: one file, no server
   training.kill("SIGTERM");

@@ -11,12 +11,15 @@
 #include "base/temporary_folder.h"
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/base/safetensors.h"
 #include "studio/access.h"
 #include "studio/blind_test.h"
 #include "studio/jobs.h"
 #include "studio/model_card.h"
+#include "studio/model_files.h"
 #include "studio/report.h"
 #include "studio/run_folder.h"
+#include "studio/run_index.h"
 #include "studio/safe_path.h"
 #include "studio/tools.h"
 
@@ -155,7 +158,24 @@ TEST(Tools, FormsComeFromTheTable) {
       {"notes", "file"},      {"method", "choice"}, {"steps", "number"},
       {"guidance", "number"}, {"grid", "flag"},     {"compare", "list"}};
   EXPECT_EQ(kinds, expected);  // what is written is not offered
-  EXPECT_EQ(form[0]["task"], "voicebox");
+  EXPECT_EQ(form[0]["tasks"], ordered_json::array({"voicebox"}));
+}
+
+TEST(Tools, TheHelpSaysWhatAModelMustBeOf) {
+  struct Parts {
+    std::string codec, tokenizer, text, stage, fine, mulan;
+  } p;
+  Schema schema;
+  schema.option("codec", p.codec, "codec; default: the one they were trained with");
+  schema.option("tokenizer", p.tokenizer, "semantic tokenizer; default: the one they were trained with");
+  schema.option("text", p.text, "frozen text encoder; default: where the run says");
+  schema.option("stage", p.stage, "run or checkpoint of the coarse stage");
+  schema.option("fine", p.fine, "run of its fine stage; without one, sound is coarse");
+  schema.option("embedding", p.mulan, "run of mulan; default: the one they were trained with");
+  const auto expected = ordered_json::parse(
+      R"([["soundstream", "encodec"], ["semantic-tokenizer"], ["t5"], ["coarse"], ["fine"], ["mulan"]])");
+  const ordered_json form = form_of(schema);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(form[i]["tasks"], expected[i]) << form[i].dump();
 }
 
 TEST(Tools, WordsNameNothingOutsideTheFolder) {
@@ -244,6 +264,117 @@ TEST(Jobs, EndWhenTheyTakeTooLongOrTooMuch) {
   EXPECT_EQ(run_job(queue, "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}")["state"], "failed");
 }
 
+// A shell that stands for `melete studio work`: each line is a job, and what it was told stays with it.
+class StayingShell {
+ public:
+  explicit StayingShell(const fs::path& folder) : path(folder / "program") {
+    append(
+        path,
+        "#!/bin/sh\n"
+        "echo \"started $$ $*\"\n"
+        "count=0\n"
+        "while read -r line; do\n"
+        "  count=$((count + 1))\n"
+        "  echo \"job $count of $$: $line\"\n"
+        "  case \"$line\" in\n"
+        "    *sleep*) sleep 100;;\n"
+        "    *die*) kill -9 $$;;\n"
+        "    *wrong*) printf '\\036{\"code\":1,\"kept\":[]}\\n'; continue;;\n"
+        "    *usage*) printf '\\036{\"code\":2,\"kept\":[]}\\n'; continue;;\n"
+        "  esac\n"
+        "  printf '\\036{\"code\":0,\"kept\":[{\"kind\":\"codec\",\"path\":\"c\",\"bytes\":%d}]}\\n' $count\n"
+        "done\n");
+    fs::permissions(path, fs::perms::owner_all);
+  }
+  const fs::path path;
+};
+
+TEST(Jobs, OneProcessStaysAndKeepsItsModels) {
+  TemporaryFolder folder;
+  const StayingShell shell(fs::canonical(folder.path()));
+  JobLimits limits;
+  limits.kept_models = 3;
+  limits.kept_bytes = 2'000'000'000;
+  limits.kept_seconds = 0.4;
+  JobQueue queue(shell.path.string(), fs::path(folder.path()) / "made", limits);
+  const auto run = [&](const char* word) {
+    const std::string id = queue.add({"shell", {}, {word}, ".txt"});
+    EXPECT_TRUE(queue.wait_for(id, 20));
+    return queue.job(id);
+  };
+  const ordered_json first = run("one"), second = run("two words");
+  EXPECT_EQ(first["state"], "done");
+  EXPECT_THAT(first["lines"][0].get<std::string>(), HasSubstr("studio work --models=3 --memory=2"));
+  EXPECT_THAT(first["lines"][1].get<std::string>(), HasSubstr(R"(["one","-o",)"));
+  ASSERT_EQ(second["lines"].size(), 1u);  // the same process
+  EXPECT_THAT(second["lines"][0].get<std::string>(), HasSubstr(R"(["two words")"));
+  EXPECT_THAT(second["lines"][0].get<std::string>(), ::testing::StartsWith("job 2 of "));
+  EXPECT_EQ(queue.kept()[0]["bytes"], 2);
+  // Words that were wrong leave the models alone; whatever else went wrong goes with its process.
+  EXPECT_EQ(run("usage")["state"], "failed");
+  EXPECT_EQ(run("three")["lines"].size(), 1u);
+  EXPECT_EQ(run("wrong")["state"], "failed");
+  EXPECT_EQ(queue.kept().size(), 0u);
+  EXPECT_EQ(run("again")["lines"].size(), 2u);  // a new one
+  const ordered_json dead = run("die");
+  EXPECT_EQ(dead["state"], "failed");
+  EXPECT_THAT(dead["lines"].back().get<std::string>(), HasSubstr("signal 9"));
+  EXPECT_EQ(run("and again")["state"], "done");
+  EXPECT_EQ(queue.kept().size(), 1u);
+  queue.forget_kept();
+  for (int i = 0; i < 100 && !queue.kept().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(queue.kept().size(), 0u);
+  EXPECT_EQ(run("once more")["lines"].size(), 2u);
+  for (int i = 0; i < 100 && !queue.kept().empty(); ++i)  // nobody asks for a while
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(queue.kept().size(), 0u);
+}
+
+TEST(Jobs, AProcessThatStaysIsCancelledWithItsJob) {
+  TemporaryFolder folder;
+  const StayingShell shell(fs::canonical(folder.path()));
+  JobLimits limits;
+  limits.kept_models = 1;
+  JobQueue queue(shell.path.string(), fs::path(folder.path()) / "made", limits);
+  const std::string id = queue.add({"shell", {}, {"sleep"}, ".txt"});
+  for (int i = 0; i < 200 && queue.job(id)["lines"].size() < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(queue.cancel(id));
+  EXPECT_TRUE(queue.wait_for(id, 10));
+  EXPECT_EQ(queue.job(id)["state"], "cancelled");
+  const std::string next = queue.add({"shell", {}, {"next"}, ".txt"});
+  EXPECT_TRUE(queue.wait_for(next, 10));
+  EXPECT_EQ(queue.job(next)["state"], "done");
+  EXPECT_EQ(queue.job(next)["lines"].size(), 2u);
+}
+
+TEST(ModelFiles, FilesOfTheirOwnAndCheckpointsOfRuns) {
+  TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path());
+  make_run(root / "codec", 2);
+  const auto write = [](const fs::path& path, const std::string& task, int64_t step) {
+    write_safetensors(path.string(), {},
+                      {{"melete.meta", fmt::format(R"({{"task":"{}","step":{}}})", task, step)}});
+  };
+  write(root / "tokenizer.safetensors", "semantic-tokenizer", 0);
+  write(root / "codec" / "checkpoints" / "step_00000002.safetensors", "soundstream", 2);
+  append(root / "broken.safetensors", "no such thing");
+  write_safetensors((root / "weights.safetensors").string(), {}, {});  // of another program
+  fs::create_symlink(root / "tokenizer.safetensors", root / "link.safetensors");
+  RunIndex index(root);
+  index.look();
+  const ordered_json files = model_files(index);
+  ASSERT_EQ(files.size(), 2u) << files.dump(1);
+  EXPECT_EQ(files[0]["path"], "tokenizer.safetensors");
+  EXPECT_EQ(files[0]["task"], "semantic-tokenizer");
+  EXPECT_EQ(files[0]["run"], "");
+  EXPECT_EQ(files[1]["path"], "codec/checkpoints/step_00000002.safetensors");
+  EXPECT_EQ(files[1]["task"], "soundstream");
+  EXPECT_EQ(files[1]["step"], 2);
+  EXPECT_EQ(files[1]["run"], "codec");
+}
+
 TEST(Report, IsThePageWithItsRunsInside) {
   TemporaryFolder folder;
   make_run(fs::path(folder.path()) / "a", 5);
@@ -260,6 +391,11 @@ TEST(Report, IsThePageWithItsRunsInside) {
   EXPECT_EQ(data["samples"]["a"][0]["versions"].size(), 3u);
   EXPECT_EQ(data["files"].size(), 3u);
   EXPECT_THROW(make_report({.runs = {folder.path()}}), Error);
+  const auto files_of = [&](const std::string& item) {
+    return make_report({.runs = {(fs::path(folder.path()) / "a").string()}, .items = {"none", item}}).files;
+  };
+  EXPECT_EQ(files_of("piece"), 3);
+  EXPECT_EQ(files_of("other"), 0);
   EXPECT_EQ(make_report({.runs = {(fs::path(folder.path()) / "a").string()}, .most_bytes = 10}).left_out, 3);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/temporary_folder.h"
 #include "core/base/error.h"
+#include "io/base/audio_stream.h"
 #include "studio/run_folder.h"
 #include "studio/server.h"
 
@@ -340,6 +341,97 @@ TEST_F(StudioServer, SpeaksAsOpenAiDoes) {
   EXPECT_EQ(
       client_->Post("/v1/audio/speech", R"({"model":"how-long","input":"x"})", "application/json")->status,
       404);
+}
+
+// The first half of the sound reaches the listener while the second does not exist yet.
+TEST_F(StudioServer, SpeechIsSentWhileItIsMade) {
+  close();
+  const fs::path all = fs::canonical(folder_.path());
+  std::vector<float> tone(8000);
+  for (size_t i = 0; i < tone.size(); ++i)
+    tone[i] = 0.5f * static_cast<float>(std::sin(2 * M_PI * 440 * static_cast<double>(i) / 16000));
+  AudioStream wave("wav", 16000);
+  append(all / "first", wave.push(std::span(tone).first(4000)));
+  append(all / "second", wave.push(std::span(tone).subspan(4000)));
+  write_audio((all / "whole.wav").string(), tone, 16000);
+  append(make_run(root_ / "tts", 2, "voicebox") / "metrics.jsonl",
+         R"({"kind":"saved","step":2,"time":1500,"path":"x"})"
+         "\n");
+  StudioOptions options;
+  options.folder = root_.string();
+  options.program = "/bin/sh";
+  const auto option = [](const char* name, const char* kind) {
+    return ordered_json{{"name", name}, {"kind", kind}};
+  };
+  options.tools = {{"voicebox",
+                    "speech",
+                    {"-c", "cd " + all.string() +
+                               "; for word; do case $word in --stream=*) live=${word#--stream=};; esac; "
+                               "[ \"$last\" = -o ] && out=$word; last=$word; done; "
+                               "cat first > \"$live\"; while [ ! -e go ]; do sleep 0.02; done; "
+                               "cat second >> \"$live\"; [ -e fail ] && exit 1; cp whole.wav \"$out\""},
+                    {".wav"},
+                    {option("from", "run"), option("text", "text")},
+                    true}};
+  options.speech = {{"voicebox", "voicebox", {}, "", ""}};
+  studio_ = std::make_unique<Studio>(options);
+  thread_ = std::thread([this] { studio_->serve(); });
+  client_ = std::make_unique<httplib::Client>("127.0.0.1", studio_->port());
+  for (int i = 0; i < 200 && get("/v1/models")["data"].empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+
+  // What arrives; `hear` says whether to go on listening.
+  const auto ask = [&](const std::string& format, const std::function<bool(const std::string&)>& hear) {
+    std::string body;
+    httplib::Request request;
+    request.method = "POST";
+    request.path = "/v1/audio/speech";
+    request.body = R"({"input":"Hello. There.","response_format":")" + format + "\"}";
+    request.content_receiver = [&](const char* data, size_t count, uint64_t, uint64_t) {
+      body.append(data, count);
+      return hear(body);
+    };
+    httplib::Client client("127.0.0.1", studio_->port());
+    client.set_read_timeout(20);
+    const auto answer = client.send(request);
+    return std::pair(answer ? answer->status : -1, body);
+  };
+  for (const std::string format : {"wav", "flac", "opus"}) {
+    fs::remove(all / "go");
+    size_t early = 0;
+    const auto [status, body] = ask(format, [&](const std::string& so_far) {
+      if (so_far.size() > 1000 && early == 0) {
+        early = so_far.size();
+        append(all / "go", "x");
+      }
+      return true;
+    });
+    EXPECT_EQ(status, 200);
+    EXPECT_GT(early, 1000u) << format;
+    EXPECT_GT(body.size(), early) << format;
+    const std::string file = (all / ("heard." + format)).string();
+    std::ofstream(file, std::ios::binary) << body;
+    const Audio heard = read_audio(file);
+    EXPECT_EQ(heard.rate_hz, 16000) << format;
+    ASSERT_EQ(heard.frames(), 8000) << format;
+    if (format == "opus") continue;  // which is not exact
+    for (size_t i = 0; i < tone.size(); ++i)
+      ASSERT_NEAR(heard.samples[i], tone[i], 1.0 / 32767) << format << i;
+  }
+  EXPECT_FALSE(
+      fs::exists(root_ / "studio" / "made" / get("/api/jobs")[0]["id"].get<std::string>() / ".live.wav"));
+  EXPECT_EQ(get("/api/jobs")[0]["command"].get<std::string>().find("--stream"), std::string::npos);
+
+  // A job that fails half-way has no end: the listener is told by a connection that breaks.
+  append(all / "fail", "x");
+  EXPECT_EQ(ask("wav", [](const std::string&) { return true; }).first, -1);
+  fs::remove(all / "fail");
+  // Nobody listens any more: nothing is made for nobody.
+  fs::remove(all / "go");
+  ask("wav", [](const std::string&) { return false; });
+  for (int i = 0; i < 300 && get("/api/jobs")[0]["state"] == "running"; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(get("/api/jobs")[0]["state"], "cancelled");
 }
 
 int64_t memory_kilobytes() {

@@ -59,6 +59,7 @@ export function App() {
     const name = kViews.find(([key]) => key === view)?.[1] ?? place[1] ?? "";
     document.title = `${running.length === 1 && running[0].steps_total ? `${Math.floor((running[0].step / running[0].steps_total) * 100)} % · ` : ""}${name} · melete studio`;
   });
+  useEffect(() => document.querySelector(".views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [view, status]);
   const views = kViews.filter(([, , always]) => always || source.live).filter(([key]) => key !== "play" || status?.can_make);
   const themes = { auto: "light", light: "dark", dark: "auto" } as const;
   return (

@@ -27,5 +27,35 @@ export function wordDiff(before: string, after: string): Piece[] {
     } else if (j < b.length && (i === a.length || length[i][j + 1] >= length[i + 1][j])) push(b[j++], "added");
     else push(a[i++], "gone");
   }
+  return joined(out);
+}
+
+// Changed words next to each other are one change, with the spaces between them: what is gone, then what is new.
+function joined(pieces: Piece[]): Piece[] {
+  const out: Piece[] = [];
+  for (let at = 0; at < pieces.length; ) {
+    if (pieces[at].kind === "same") {
+      out.push(pieces[at++]);
+      continue;
+    }
+    const text = { added: "", gone: "" };
+    let end = at;
+    for (; end < pieces.length; ++end) {
+      const { kind, text: words } = pieces[end];
+      if (kind !== "same") text[kind] += words;
+      else if (words.trim() === "" && end + 1 < pieces.length) {
+        text.added += words;
+        text.gone += words;
+      } else break;
+    }
+    const tail = text.added.match(/\s*$/)![0];
+    const both = tail && text.gone.endsWith(tail) ? tail.length : 0; // spaces that both end with did not change
+    for (const kind of ["gone", "added"] as const) {
+      const words = text[kind].slice(0, text[kind].length - both);
+      if (words.trim()) out.push({ text: words, kind });
+    }
+    if (both) out.push({ text: tail, kind: "same" });
+    at = end;
+  }
   return out;
 }

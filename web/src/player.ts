@@ -23,11 +23,34 @@ export function audioContext(): AudioContext {
   return context;
 }
 
+const kLowPass = "low-pass:", kLowPassHz = 3500;
+export const lowPassed = (url: string) => kLowPass + url; // an address of what decode() makes of it
+
+async function throughLowPass(sound: AudioBuffer): Promise<AudioBuffer> {
+  const offline = new OfflineAudioContext(sound.numberOfChannels, sound.length, sound.sampleRate);
+  const node = offline.createBufferSource();
+  node.buffer = sound;
+  let last: AudioNode = node;
+  // Butterworth's of order 8: four of order 2 with their own resonances.
+  for (const k of [1, 3, 5, 7]) {
+    const filter = offline.createBiquadFilter();
+    filter.type = "lowpass";
+    filter.frequency.value = kLowPassHz;
+    filter.Q.value = -20 * Math.log10(2 * Math.cos((k * Math.PI) / 16)); // in dB here
+    last = last.connect(filter);
+  }
+  last.connect(offline.destination);
+  node.start();
+  return offline.startRendering();
+}
+
 // Decoded once; the oldest are forgotten beyond a number.
 export function decode(url: string): Promise<AudioBuffer> {
   let found = decoded.get(url);
   if (!found) {
-    found = bytesOf(url).then((bytes) => audioContext().decodeAudioData(bytes));
+    found = url.startsWith(kLowPass)
+      ? decode(url.slice(kLowPass.length)).then(throughLowPass)
+      : bytesOf(url).then((bytes) => audioContext().decodeAudioData(bytes));
     found.catch(() => decoded.delete(url));
     decoded.set(url, found);
     if (decoded.size > 80) decoded.delete(decoded.keys().next().value!);

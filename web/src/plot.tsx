@@ -105,6 +105,7 @@ export function Plot(props: PlotProps) {
   const zoom = useRef(props.zoom);
   const onZoom = useRef(props.onZoom);
   const [width, setWidth] = useState(0);
+  const [said, setSaid] = useState("");
   zoom.current = props.zoom;
   onZoom.current = props.onZoom;
 
@@ -173,9 +174,55 @@ export function Plot(props: PlotProps) {
     });
   });
 
+  // Values and zoom without a mouse.
+  const onKey = (event: KeyboardEvent) => {
+    const self = plot.current;
+    if (!self || event.ctrlKey || event.metaKey || event.altKey) return;
+    const width_ = self.over.clientWidth;
+    const left = self.cursor.left !== undefined && self.cursor.left !== null && self.cursor.left >= 0 ? self.cursor.left : width_ / 2;
+    const go = (by: number) => self.setCursor({ left: Math.min(width_ - 1, Math.max(0, left + by * width_)), top: self.over.clientHeight / 2 });
+    const nearer = (by: number) => {
+      const at = self.posToVal(left, "x"), from = self.scales.x.min!, to = self.scales.x.max!;
+      onZoom.current([at - (at - from) * by, at + (to - at) * by]);
+    };
+    const act: Record<string, () => void> = {
+      ArrowLeft: () => go(event.shiftKey ? -0.1 : -0.02),
+      ArrowRight: () => go(event.shiftKey ? 0.1 : 0.02),
+      "+": () => nearer(0.7),
+      "=": () => nearer(0.7),
+      "-": () => nearer(1 / 0.7),
+      "0": () => onZoom.current(null),
+      Escape: () => onZoom.current(null),
+    };
+    if (!act[event.key]) return;
+    act[event.key]();
+    event.preventDefault();
+    const at = self.cursor.idx;
+    if (at === null || at === undefined || !event.key.startsWith("Arrow")) return;
+    const values = self.series.slice(1).flatMap((one, i) => {
+      const value = self.data[i + 1][at];
+      return one.label && value !== null && value !== undefined ? [`${one.label} ${short(value)}`] : [];
+    });
+    setSaid(`${props.xLabel} ${(props.xText ?? String)(self.data[0][at])}: ${values.join(", ") || "no value"}`);
+  };
+
   const shown = props.lines.filter((line) => line.x.length > 0);
   const spoken = shown.map((line) => `${line.name}: now ${short(line.y[line.y.length - 1])}`).join("; ");
-  return <div class="plot" ref={box} role="img" aria-label={`${props.title}. ${spoken || "no values yet"}`} />;
+  return (
+    <>
+      <div
+        class="plot"
+        ref={box}
+        tabIndex={0}
+        role="group"
+        aria-roledescription="plot"
+        aria-label={`${props.title}. ${spoken || "no values yet"}`}
+        aria-keyshortcuts="ArrowLeft ArrowRight + - 0"
+        onKeyDown={onKey}
+      />
+      <span class="unseen" aria-live="polite">{said}</span>
+    </>
+  );
 }
 
 function tick(value: number): string {

@@ -6,6 +6,8 @@ import type {
   CurveRequest,
   EvaluationTable,
   Job,
+  KeptModel,
+  ModelFile,
   Rates,
   Run,
   RunDetails,
@@ -143,6 +145,9 @@ export const api = {
   jobs: () => request<Job[]>("/api/jobs"),
   addJob: (tool: string, settings: Record<string, unknown>, extension: string) =>
     post<Job>("/api/jobs", { tool, settings, extension }),
+  modelFiles: () => request<ModelFile[]>("/api/model-files"),
+  kept: () => request<KeptModel[]>("/api/kept"),
+  forgetKept: () => request<KeptModel[]>("/api/kept", { method: "DELETE" }),
   cancelJob: (id: string) => request<Job>(`/api/jobs/${id}`, { method: "DELETE" }),
   upload: (name: string, bytes: Blob) =>
     request<{ path: string }>(`/api/uploads?name=${encodeURIComponent(name)}`, { method: "POST", body: bytes }),

@@ -135,13 +135,14 @@ export interface ToolOption {
   limits: string;
   unit?: string;
   choices?: string[];
-  task?: string;
+  tasks?: string[];
 }
 
 export interface Tool {
   name: string;
   about: string;
   extensions: string[];
+  helpers: string[]; // settings that begin with the newest run that fits
   options: ToolOption[];
 }
 
@@ -158,6 +159,21 @@ export interface Job {
   command: string;
   lines: string[];
   results: string[];
+}
+
+// A file of a model: of its own, or a checkpoint of a run.
+export interface ModelFile {
+  path: string;
+  task: string;
+  step: number;
+  bytes: number;
+  run: string;
+}
+
+export interface KeptModel {
+  kind: string;
+  path: string;
+  bytes: number;
 }
 
 export interface Status {

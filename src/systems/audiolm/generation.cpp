@@ -131,7 +131,7 @@ class StageGeneration : public Generation {
   explicit StageGeneration(std::string stage) : stage_(std::move(stage)) {}
 
   void describe(Schema& s) override {
-    s.option("from", from_, "run or checkpoint of the stage");
+    s.option("from", from_, fmt::format("run or checkpoint of the {} stage", stage_));
     if (stage_ != "fine")
       s.option("tokenizer", tokenizer_, "semantic tokenizer; default: the one it was trained with");
     if (stage_ != "semantic") s.option("codec", codec_, "codec; default: the one it was trained with");
@@ -155,21 +155,21 @@ class StageGeneration : public Generation {
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError(fmt::format("expected --from RUN of the {} stage, got none", stage_));
-    const FoundCheckpoint found = open_checkpoint(from_, stage_, stage_);
     RowDraws draws(run.seed, stage_, 1);
     StageRequest request;
     request.sampling = sampling_;
     request.draws = &draws;
     request.may_end = false;
     request.progress = [&](int64_t done, int64_t of) { run.progress(stage_, done, of); };
-    if (stage_ == "semantic") return semantic(found, request, run);
-    if (stage_ == "coarse") return coarse(found, request, run);
-    fine(found, request, run);
+    if (stage_ == "semantic") return semantic(request, run);
+    if (stage_ == "coarse") return coarse(request, run);
+    fine(request, run);
   }
 
  private:
   template <class Model>
-  void condition(Model& model, const FoundCheckpoint& found, StageRequest& request, at::Device device) const {
+  void condition(LoadedStage<Model>& loaded, StageRequest& request, at::Device device) const {
+    Model& model = loaded.model;
     if (!model->stage().conditioned()) {
       if (!text_.empty()) throw UsageError("this model was trained without text; leave out --text");
       return;
@@ -177,22 +177,22 @@ class StageGeneration : public Generation {
     if (text_.empty()) return;
     at::Tensor features;
     if (!model->stage().text.enabled()) {
-      const std::string path = text_encoder_.empty() ? setting_of(found, "text_from") : text_encoder_;
+      const std::string path = text_encoder_.empty() ? setting_of(loaded, "text_from") : text_encoder_;
       require(!path.empty(), "[{}] this model is conditioned on text; give --text-encoder FILE", stage_);
       features = open_text_encoder(path, device)->encode({text_}).embeddings.to(device);
     }
     request.condition = model->condition({text_}, features);
   }
 
-  std::unique_ptr<SemanticTokenizer> tokenizer(const FoundCheckpoint& found, at::Device device) const {
-    const std::string path = tokenizer_.empty() ? setting_of(found, "semantic_from") : tokenizer_;
+  std::shared_ptr<const SemanticTokenizer> tokenizer(const StageRun& trained, at::Device device) const {
+    const std::string path = tokenizer_.empty() ? setting_of(trained, "semantic_from") : tokenizer_;
     require(!path.empty(), "[{}] {} does not say where its tokenizer is; give --tokenizer FILE", stage_,
-            found.path);
+            trained.path);
     return open_semantic_tokenizer(path, device);
   }
-  std::unique_ptr<Codec> codec(const FoundCheckpoint& found, at::Device device) const {
-    const std::string path = codec_.empty() ? setting_of(found, "codec_from") : codec_;
-    require(!path.empty(), "[{}] {} does not say where its codec is; give --codec RUN", stage_, found.path);
+  std::shared_ptr<const Codec> codec(const StageRun& trained, at::Device device) const {
+    const std::string path = codec_.empty() ? setting_of(trained, "codec_from") : codec_;
+    require(!path.empty(), "[{}] {} does not say where its codec is; give --codec RUN", stage_, trained.path);
     return open_codec(path, Weights::best, device);
   }
   at::Tensor prompt(int64_t rate_hz) const {
@@ -201,11 +201,12 @@ class StageGeneration : public Generation {
     return prompt_.read(rate_hz).unsqueeze(0);
   }
 
-  void semantic(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    SemanticTransformer model =
-        build_stage<SemanticTransformer, SemanticConfig>(found, weights_named(weights_), run.device);
-    condition(model, found, request, run.device);
-    const auto tokens = tokenizer(found, run.device);
+  void semantic(StageRequest& request, const GenerationRun& run) const {
+    auto loaded = load_stage<SemanticTransformer, SemanticConfig>(from_, stage_, stage_,
+                                                                  weights_named(weights_), run.device);
+    SemanticTransformer& model = loaded.model;
+    condition(loaded, request, run.device);
+    const auto tokens = tokenizer(loaded, run.device);
     const at::Tensor begin =
         (prompt_.path.empty() ? at::empty({1, 0}, at::kLong) : tokens->tokenize(prompt(tokens->rate_hz())))
             .to(run.device);
@@ -221,12 +222,13 @@ class StageGeneration : public Generation {
 
   // What the recording says, in other sound: its semantic tokens, and of its codes only those before the new
   // ones.
-  void coarse(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    CoarseTransformer model =
-        build_stage<CoarseTransformer, CoarseConfig>(found, weights_named(weights_), run.device);
-    condition(model, found, request, run.device);
-    const auto tokens = tokenizer(found, run.device);
-    const auto sound = codec(found, run.device);
+  void coarse(StageRequest& request, const GenerationRun& run) const {
+    auto loaded = load_stage<CoarseTransformer, CoarseConfig>(from_, stage_, stage_, weights_named(weights_),
+                                                              run.device);
+    CoarseTransformer& model = loaded.model;
+    condition(loaded, request, run.device);
+    const auto tokens = tokenizer(loaded, run.device);
+    const auto sound = codec(loaded, run.device);
     const auto frames = static_cast<int64_t>(seconds_ * sound->frames_per_second());
     const at::Tensor said = tokens->tokenize(prompt(tokens->rate_hz())).to(run.device);
     const at::Tensor made = generate_coarse(model, said, {}, frames, request);
@@ -234,11 +236,12 @@ class StageGeneration : public Generation {
   }
 
   // The recording's coarse codes with fine codes of the model's.
-  void fine(const FoundCheckpoint& found, StageRequest& request, const GenerationRun& run) const {
-    FineTransformer model =
-        build_stage<FineTransformer, FineConfig>(found, weights_named(weights_), run.device);
-    condition(model, found, request, run.device);
-    const auto sound = codec(found, run.device);
+  void fine(StageRequest& request, const GenerationRun& run) const {
+    auto loaded =
+        load_stage<FineTransformer, FineConfig>(from_, stage_, stage_, weights_named(weights_), run.device);
+    FineTransformer& model = loaded.model;
+    condition(loaded, request, run.device);
+    const auto sound = codec(loaded, run.device);
     const at::Tensor codes = sound->encode(prompt(sound->rate_hz())).to(run.device);
     const at::Tensor coarse = codes.narrow(2, 0, model->config().coarse_quantizers).contiguous();
     const at::Tensor made = generate_fine(model, coarse, {}, request);

@@ -14,12 +14,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-FoundCheckpoint open_stage(const std::string& path, const std::string& task) {
+template <class Model, class Config>
+LoadedStage<Model> open_stage(const std::string& path, const std::string& task, Weights weights,
+                              at::Device device) {
   require(!path.empty(), "[audiolm] no {} model given; use --{} RUN or --from FOLDER", task, task);
-  return open_checkpoint(path, "audiolm", task);
+  return load_stage<Model, Config>(path, "audiolm", task, weights, device);
 }
 
-void require_same(const std::string& what, const FoundCheckpoint& run, const std::string& trained_with,
+void require_same(const std::string& what, const StageRun& run, const std::string& trained_with,
                   const std::string& loaded) {
   // A stage that was imported does not say; sizes are checked all the same.
   require(trained_with.empty() || trained_with == loaded,
@@ -76,11 +78,12 @@ void find_parts(const std::string& folder, AudioLmPaths& paths) {
 }
 
 AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device device) {
-  const FoundCheckpoint semantic = open_stage(paths.semantic, "semantic");
-  const FoundCheckpoint coarse = open_stage(paths.coarse, "coarse");
+  const auto semantic =
+      open_stage<SemanticTransformer, SemanticConfig>(paths.semantic, "semantic", weights, device);
+  const auto coarse = open_stage<CoarseTransformer, CoarseConfig>(paths.coarse, "coarse", weights, device);
   AudioLm model;
-  model.semantic = build_stage<SemanticTransformer, SemanticConfig>(semantic, weights, device);
-  model.coarse = build_stage<CoarseTransformer, CoarseConfig>(coarse, weights, device);
+  model.semantic = semantic.model;
+  model.coarse = coarse.model;
 
   const std::string tokenizer =
       paths.tokenizer.empty() ? setting_of(semantic, "semantic_from") : paths.tokenizer;
@@ -94,8 +97,8 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device devi
   require_same("tokenizer", coarse, setting_of(coarse, "semantic_identity"), model.tokenizer->identity());
   require_same("codec", coarse, setting_of(coarse, "codec_identity"), model.codec->identity());
   if (!paths.fine.empty()) {
-    const FoundCheckpoint fine = open_stage(paths.fine, "fine");
-    model.fine = build_stage<FineTransformer, FineConfig>(fine, weights, device);
+    const auto fine = open_stage<FineTransformer, FineConfig>(paths.fine, "fine", weights, device);
+    model.fine = fine.model;
     require_same("codec", fine, setting_of(fine, "codec_identity"), model.codec->identity());
   }
   if (model.needs_text_encoder()) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config/schema.h"
+#include "run/kept_models.h"
 #include "run/load_weights.h"
 #include "systems/audiolm/audiolm.h"
 
@@ -20,22 +21,40 @@ struct AudioLmPaths {
 // newest checkpoint says of itself. Two of a kind are an Error that names both.
 void find_parts(const std::string& folder, AudioLmPaths& paths);
 
-// A stage out of its checkpoint, in eval mode.
-template <class Model, class Config>
-Model build_stage(const FoundCheckpoint& found, Weights weights, at::Device device = at::kCPU) {
-  Config config;
-  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
-  take_pieces(config.stage.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
-  Model model(config);
-  model->eval();
-  load_weights(*model, "", found, weights, "audiolm");
-  model->to(device);
-  return model;
+// The run that a stage comes from.
+struct StageRun {
+  std::string path;                 // of the checkpoint
+  nlohmann::ordered_json settings;  // of the run
+};
+// A setting of it; empty where it has none of that name.
+inline std::string setting_of(const StageRun& run, const char* name) {
+  return run.settings.value(name, "");
 }
 
-// A setting of the run that a checkpoint comes from; empty where it has none of that name.
-inline std::string setting_of(const FoundCheckpoint& found, const char* name) {
-  return found.checkpoint.meta.at("config").value(name, "");
+template <class Model>
+struct LoadedStage : StageRun {
+  Model model{nullptr};  // in eval mode
+};
+
+// where: opens the messages.
+template <class Model, class Config>
+LoadedStage<Model> load_stage(const std::string& run_or_checkpoint, const std::string& where,
+                              const std::string& task, Weights weights, at::Device device = at::kCPU) {
+  using Loaded = LoadedStage<Model>;
+  return kept_model<Loaded>(task, run_or_checkpoint, weights_name(weights) + device.str(), [&] {
+    const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, where, task);
+    Config config;
+    Loaded loaded;
+    loaded.path = found.path;
+    loaded.settings = found.checkpoint.meta.at("config");
+    schema_of(config).apply(loaded.settings.at("model"));
+    take_pieces(config.stage.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
+    loaded.model = Model(config);
+    loaded.model->eval();
+    load_weights(*loaded.model, "", found, weights, "audiolm");
+    loaded.model->to(device);
+    return loaded;
+  });
 }
 
 // Refuses parts that were trained with other tokenizers than those loaded, naming both.

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "nn/frozen.h"
 #include "roles/open.h"
+#include "run/kept_models.h"
 #include "systems/muse/system.h"
 #include "systems/muse/vqgan.h"
 
@@ -10,27 +11,52 @@ namespace melete::muse {
 
 std::shared_ptr<const PictureTokenizer> open_picture_tokenizer(const std::string& run_or_checkpoint,
                                                                Weights weights, at::Device device) {
-  const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
-  VqganConfig config;
-  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
-  VqganVae vae(config.vae);
-  load_weights(*vae, "vae.", found, weights, "muse");
-  return put_on(device, std::make_unique<PictureTokenizer>(vae));
+  return kept_model<std::shared_ptr<const PictureTokenizer>>(
+      kVqganTask, run_or_checkpoint, weights_name(weights) + device.str(), [&] {
+        const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kVqganTask);
+        VqganConfig config;
+        schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
+        VqganVae vae(config.vae);
+        load_weights(*vae, "vae.", found, weights, "muse");
+        return put_on(device, std::make_unique<PictureTokenizer>(vae));
+      });
 }
 
 namespace {
 
-TrainedSize size_in(const FoundCheckpoint& found) {
-  const auto& data = found.checkpoint.meta.at("config").at("data");
+TrainedSize size_in(const nlohmann::ordered_json& settings) {
+  const auto& data = settings.at("data");
   TrainedSize size{data.value("height", int64_t{0}), data.value("width", int64_t{0})};
   if (size.width == 0) size.width = size.height;
   return size;
 }
 
+// A run's own part of all that it takes.
+struct MaskGitFile {
+  std::string path;
+  nlohmann::ordered_json settings;
+  TextedMaskGitConfig config;
+  TextedMaskGit model{nullptr};
+};
+
+MaskGitFile read_maskgit(const std::string& run_or_checkpoint, Weights weights, at::Device device) {
+  const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "muse", kMaskGitTask);
+  MaskGitFile file;
+  file.path = found.path;
+  file.settings = found.checkpoint.meta.at("config");
+  schema_of(file.config).apply(file.settings.at("model"));
+  take_pieces(file.config.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
+  file.model = TextedMaskGit(file.config);
+  file.model->eval();
+  load_weights(*file.model, "", found, weights, "muse");
+  file.model->to(device);
+  return file;
+}
+
 }  // namespace
 
 TrainedSize trained_size(const std::string& run_or_checkpoint) {
-  return size_in(open_checkpoint(run_or_checkpoint, "muse"));
+  return size_in(open_checkpoint(run_or_checkpoint, "muse").checkpoint.meta.at("config"));
 }
 
 at::Tensor LoadedMaskGit::read(const std::vector<std::string>& texts) {
@@ -38,8 +64,9 @@ at::Tensor LoadedMaskGit::read(const std::vector<std::string>& texts) {
 }
 
 LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::Device device) {
-  const FoundCheckpoint found = open_checkpoint(paths.run, "muse", kMaskGitTask);
-  const auto& settings = found.checkpoint.meta.at("config");
+  const auto found = kept_model<MaskGitFile>(kMaskGitTask, paths.run, weights_name(weights) + device.str(),
+                                             [&] { return read_maskgit(paths.run, weights, device); });
+  const auto& settings = found.settings;
   const auto setting = [&](const char* name) { return settings.value(name, std::string()); };
   const auto place = [&](const std::string& given, const char* name, const char* flag) {
     const std::string path = given.empty() ? setting(name) : given;
@@ -51,18 +78,11 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
             "[muse] {} was trained with {} {}, the one given is {}", found.path, name, setting(name), loaded);
   };
 
-  TextedMaskGitConfig config;
-  schema_of(config).apply(settings.at("model"));
-  take_pieces(config.text, found.checkpoint.tensors, "model.text_encoder.pieces", found.path);
   LoadedMaskGit loaded;
-  loaded.model = TextedMaskGit(config);
-  loaded.model->eval();
-  load_weights(*loaded.model, "", found, weights, "muse");
-  loaded.model->to(device);
-
+  loaded.model = found.model;
   loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"), Weights::best, device);
   same("vqgan_identity", loaded.pictures->identity());
-  const TrainedSize size = size_in(found);
+  const TrainedSize size = size_in(settings);
   loaded.height = size.height;
   loaded.width = size.width;
   loaded.smaller_height = settings.value("smaller_height", int64_t{0});
@@ -75,7 +95,7 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
             : loaded.pictures;
     same("smaller_vqgan_identity", loaded.smaller->identity());
   }
-  if (!config.text.enabled()) {
+  if (!found.config.text.enabled()) {
     loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text-encoder"), device);
     same("text_identity", loaded.text->identity());
   }

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "data/text_tokenizer.h"
 #include "roles/open.h"
+#include "run/kept_models.h"
 #include "systems/audiolm/load.h"
 #include "systems/musiclm/mulan_embedding.h"
 #include "systems/musiclm/system.h"
@@ -37,33 +38,17 @@ std::string task_of(const std::filesystem::path& path) {
   return "";
 }
 
-FoundCheckpoint open_part(const std::string& path, const std::string& stage) {
-  require(!path.empty(), "[musiclm] no {} model given; use --{} RUN or --from FOLDER", stage, stage);
-  return open_checkpoint(path, "musiclm", music_stage_task(stage));
-}
-
-void require_trained_with(const FoundCheckpoint& run, const char* setting, const std::string& loaded) {
+void require_trained_with(const StageRun& run, const char* setting, const std::string& loaded) {
   const std::string then = setting_of(run, setting);
   require(then.empty() || then == loaded, "[musiclm] {} was trained with {} {}, the one given is {}",
           run.path, setting, then, loaded);
 }
 
-std::string given_or_kept(const std::string& given, const FoundCheckpoint& run, const char* setting,
-                          const char* flag) {
+std::string given_or_stored(const std::string& given, const StageRun& run, const char* setting,
+                            const char* flag) {
   const std::string path = given.empty() ? setting_of(run, setting) : given;
   require(!path.empty(), "[musiclm] {} does not say where its {} is; give --{}", run.path, flag, flag);
   return path;
-}
-
-template <class Stage, class Config>
-Stage load_stage(const FoundCheckpoint& found, Weights weights, at::Device device) {
-  Config config;
-  schema_of(config).apply(found.checkpoint.meta.at("config").at("model"));
-  Stage stage(config);
-  stage->eval();
-  load_weights(*stage, kStagePlace, found, weights, "musiclm");
-  stage->to(device);
-  return stage;
 }
 
 EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights, at::Device device) {
@@ -74,6 +59,33 @@ EmbedQuantizer load_condition(const FoundCheckpoint& found, Weights weights, at:
   load_weights(*condition, kConditionPlace, found, weights, "musiclm");
   condition->to(device);
   return condition;
+}
+
+// A stage and what stands for the text in it.
+template <class Model>
+struct MusicStage : LoadedStage<Model> {
+  EmbedQuantizer condition{nullptr};
+};
+
+template <class Model, class Config>
+MusicStage<Model> open_part(const std::string& path, const std::string& stage, Weights weights,
+                            at::Device device) {
+  require(!path.empty(), "[musiclm] no {} model given; use --{} RUN or --from FOLDER", stage, stage);
+  using Loaded = MusicStage<Model>;
+  return kept_model<Loaded>(music_stage_task(stage), path, weights_name(weights) + device.str(), [&] {
+    const FoundCheckpoint found = open_checkpoint(path, "musiclm", music_stage_task(stage));
+    Loaded loaded;
+    loaded.path = found.path;
+    loaded.settings = found.checkpoint.meta.at("config");
+    Config config;
+    schema_of(config).apply(loaded.settings.at("model"));
+    loaded.model = Model(config);
+    loaded.model->eval();
+    load_weights(*loaded.model, kStagePlace, found, weights, "musiclm");
+    loaded.model->to(device);
+    loaded.condition = load_condition(found, weights, device);
+    return loaded;
+  });
 }
 
 }  // namespace
@@ -143,28 +155,30 @@ void find_parts(const std::string& folder, MusicLmPaths& paths) {
 }
 
 MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights, at::Device device) {
-  const FoundCheckpoint semantic = open_part(paths.semantic, "semantic"),
-                        coarse = open_part(paths.coarse, "coarse");
+  const auto semantic =
+      open_part<SemanticTransformer, SemanticConfig>(paths.semantic, "semantic", weights, device);
+  const auto coarse = open_part<CoarseTransformer, CoarseConfig>(paths.coarse, "coarse", weights, device);
   MusicLm model;
   model.embedding =
-      open_joint_embedding(given_or_kept(paths.embedding, semantic, "condition_from", "embedding"), device);
-  model.audiolm.tokenizer =
-      open_semantic_tokenizer(given_or_kept(paths.tokenizer, semantic, "semantic_from", "tokenizer"), device);
+      open_joint_embedding(given_or_stored(paths.embedding, semantic, "condition_from", "embedding"), device);
+  model.audiolm.tokenizer = open_semantic_tokenizer(
+      given_or_stored(paths.tokenizer, semantic, "semantic_from", "tokenizer"), device);
   model.audiolm.codec =
-      open_codec(given_or_kept(paths.codec, coarse, "codec_from", "codec"), Weights::best, device);
-  model.audiolm.semantic = load_stage<SemanticTransformer, SemanticConfig>(semantic, weights, device);
-  model.audiolm.coarse = load_stage<CoarseTransformer, CoarseConfig>(coarse, weights, device);
-  model.conditions.emplace("semantic", load_condition(semantic, weights, device));
-  model.conditions.emplace("coarse", load_condition(coarse, weights, device));
-  for (const FoundCheckpoint* run : {&semantic, &coarse}) {
+      open_codec(given_or_stored(paths.codec, coarse, "codec_from", "codec"), Weights::best, device);
+  model.audiolm.semantic = semantic.model;
+  model.audiolm.coarse = coarse.model;
+  model.conditions.emplace("semantic", semantic.condition);
+  model.conditions.emplace("coarse", coarse.condition);
+  for (const StageRun* run :
+       {static_cast<const StageRun*>(&semantic), static_cast<const StageRun*>(&coarse)}) {
     require_trained_with(*run, "condition_identity", model.embedding->identity());
     require_trained_with(*run, "semantic_identity", model.audiolm.tokenizer->identity());
   }
   require_trained_with(coarse, "codec_identity", model.audiolm.codec->identity());
   if (!paths.fine.empty()) {
-    const FoundCheckpoint fine = open_part(paths.fine, "fine");
-    model.audiolm.fine = load_stage<FineTransformer, FineConfig>(fine, weights, device);
-    model.conditions.emplace("fine", load_condition(fine, weights, device));
+    const auto fine = open_part<FineTransformer, FineConfig>(paths.fine, "fine", weights, device);
+    model.audiolm.fine = fine.model;
+    model.conditions.emplace("fine", fine.condition);
     require_trained_with(fine, "condition_identity", model.embedding->identity());
     require_trained_with(fine, "codec_identity", model.audiolm.codec->identity());
   }

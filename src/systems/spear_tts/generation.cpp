@@ -64,6 +64,7 @@ class SpearGeneration final : public Generation {
             "me.wav -o out.wav"};
   }
   std::vector<std::string> extensions() const override { return {".wav", ".flac", ".ogg", ".txt"}; }
+  bool streams() const override { return true; }
 
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of spear-text-to-semantic, got none");
@@ -158,17 +159,18 @@ class SpearGeneration final : public Generation {
 
   void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken,
                    const std::vector<Passage>& parts, const GenerationRun& run) const {
-    const FoundCheckpoint coarse_run = open_checkpoint(coarse_, "spear-tts", "coarse");
+    const auto coarse_run = load_stage<CoarseTransformer, CoarseConfig>(coarse_, "spear-tts", "coarse",
+                                                                        weights_named(weights_), run.device);
     require(setting_of(coarse_run, "semantic_identity").empty() || reader.semantic_identity.empty() ||
                 setting_of(coarse_run, "semantic_identity") == reader.semantic_identity,
             "[spear-tts] {} was trained on semantic tokens of {}, and {} makes those of {}", coarse_run.path,
             setting_of(coarse_run, "semantic_identity"), from_, reader.semantic_identity);
-    CoarseTransformer coarse =
-        build_stage<CoarseTransformer, CoarseConfig>(coarse_run, weights_named(weights_), run.device);
+    CoarseTransformer coarse = coarse_run.model;
     FineTransformer fine{nullptr};
     if (!fine_.empty())
-      fine = build_stage<FineTransformer, FineConfig>(open_checkpoint(fine_, "spear-tts", "fine"),
-                                                      weights_named(weights_), run.device);
+      fine = load_stage<FineTransformer, FineConfig>(fine_, "spear-tts", "fine", weights_named(weights_),
+                                                     run.device)
+                 .model;
     const std::string codec_path = codec_.empty() ? setting_of(coarse_run, "codec_from") : codec_;
     require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN",
             coarse_run.path);
@@ -187,6 +189,10 @@ class SpearGeneration final : public Generation {
                         .to(run.device);
     }
     std::vector<at::Tensor> waves;
+    const auto add = [&](const at::Tensor& wave) {
+      waves.push_back(wave);
+      if (run.hear) run.hear(wave_samples(wave), codec->rate_hz());
+    };
     for (size_t i = 0; i < spoken.size(); ++i) {
       RowDraws draws(run.seed + i, "coarse", 1), fine_draws(run.seed + i, "fine", 1);
       StageRequest request;
@@ -206,10 +212,9 @@ class SpearGeneration final : public Generation {
         request.progress = [&](int64_t done, int64_t of) { run.progress("fine", done, of); };
         codes = at::cat({codes, generate_fine(fine, codes, {}, request)}, 2);
       }
-      waves.push_back(codec->decode(codes)[0].to(at::kCPU));
+      add(codec->decode(codes)[0].to(at::kCPU));
       if (i + 1 < spoken.size())
-        waves.push_back(
-            at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(codec->rate_hz()))}));
+        add(at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(codec->rate_hz()))}));
     }
     require(!waves.empty(), "[spear-tts] the coarse stage ended at once; nothing was written");
     const at::Tensor wave = at::cat(waves);

@@ -2,6 +2,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "run/kept_models.h"
 #include "systems/spear_tts/system.h"
 
 namespace melete::spear_tts {
@@ -35,9 +36,11 @@ Reader open_reader(const std::string& path, Weights weights, at::Device device) 
 }
 
 Reader open_reader(const std::string& path, Weights weights, const std::string& task, at::Device device) {
-  Reader reader = reader_of(open_checkpoint(path, "spear-tts", task), weights);
-  reader.model->to(device);
-  return reader;
+  return kept_model<Reader>(task, path, weights_name(weights) + device.str(), [&] {
+    Reader reader = reader_of(open_checkpoint(path, "spear-tts", task), weights);
+    reader.model->to(device);
+    return reader;
+  });
 }
 
 Reader open_reader_of_any(const std::string& path, Weights weights) {

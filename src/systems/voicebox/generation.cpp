@@ -84,6 +84,8 @@ class VoiceboxGeneration final : public Generation {
         "voicebox --from runs/voicebox --speech said.wav --voice me.wav -o out.wav"};
   }
 
+  bool streams() const override { return true; }
+
   void run(const GenerationRun& run) override {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
     const int wishes =
@@ -112,8 +114,8 @@ class VoiceboxGeneration final : public Generation {
     KnownSpeech saved;
     if (!voice_.empty() && !std::filesystem::exists(voice_)) {
       const std::string path = voice_path(voices_folder(), voice_);
-      require(std::filesystem::exists(path), "[voice] {} is neither a recording nor a saved voice ({})", voice_,
-              path);
+      require(std::filesystem::exists(path), "[voice] {} is neither a recording nor a saved voice ({})",
+              voice_, path);
       saved = known_voice(load_voice(path), loaded);
     }
     Speaker speaker(std::move(loaded), SpeechDurations(durations_, run.device),
@@ -142,6 +144,7 @@ class VoiceboxGeneration final : public Generation {
         waves.push_back(script[part].sentence.empty()
                             ? at::zeros({silent})
                             : speaker.read(script[part].sentence, voice, how_, number++));
+        if (run.hear) run.hear(wave_samples(waves.back()), speaker.rate_hz());
         if (run.progress && script.size() > 1)
           run.progress("reading", static_cast<int64_t>(part) + 1, static_cast<int64_t>(script.size()));
       }

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "nn/frozen.h"
 #include "roles/open.h"
+#include "run/kept_models.h"
 #include "systems/vocos/load.h"
 #include "systems/voicebox/phoneme_frames.h"
 
@@ -36,19 +37,34 @@ MelFramesConfig speech_mel() {
   return mel;
 }
 
-std::unique_ptr<AudioFeatures> open_features(const std::string& features_from, const MelFramesConfig& mel,
-                                             const std::string& vocoder, at::Device device) {
-  if (features_from == kMelFrames) return put_on(device, open_mel_features(mel, vocoder));
+std::shared_ptr<const AudioFeatures> open_features(const std::string& features_from,
+                                                   const MelFramesConfig& mel, const std::string& vocoder,
+                                                   at::Device device) {
+  if (features_from == kMelFrames) {
+    MelFramesConfig named = mel;
+    return kept_model<std::shared_ptr<const AudioFeatures>>(
+        "vocoder", vocoder, schema_of(named).json().dump() + device.str(),
+        [&] { return put_on(device, open_mel_features(mel, vocoder)); });
+  }
   require(vocoder.empty(), "[vocoder] the frames of {} become sound by themselves; leave it out",
           features_from);
   return open_audio_features(features_from, device);
 }
 
-LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std::string& vocoder,
-                             at::Device device) {
+namespace {
+
+// All of it but what makes its frames audible, which is a model of its own.
+struct VoiceboxFile {
+  LoadedVoicebox loaded;
+  std::string features_from;
+  MelFramesConfig mel;
+};
+
+VoiceboxFile read_voicebox(const std::string& path, Weights weights, at::Device device) {
   const FoundCheckpoint found = open_checkpoint(path, "voicebox", "voicebox");
   const auto& settings = found.checkpoint.meta.at("config");
-  LoadedVoicebox loaded;
+  VoiceboxFile file;
+  LoadedVoicebox& loaded = file.loaded;
   loaded.model = Voicebox(settings_of<VoiceboxConfig>(found, "model"));
   loaded.model->eval();
   load_weights(*loaded.model, "", found, weights, "voicebox");
@@ -59,23 +75,35 @@ LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std
   loaded.semantic_from = word_of(found, "semantic_from");
   if (settings.contains("phonemizer")) loaded.phonemizer = settings_of<PhonemizerConfig>(found, "phonemizer");
   loaded.phonemes = PhonemeTable(word_of(found, "phonemes"));
-  const auto mel = settings.contains("mel") ? settings_of<MelFramesConfig>(found, "mel") : speech_mel();
-  loaded.features = open_features(word_of(found, "features_from"), mel, vocoder, device);
+  file.mel = settings.contains("mel") ? settings_of<MelFramesConfig>(found, "mel") : speech_mel();
+  file.features_from = word_of(found, "features_from");
+  return file;
+}
+
+}  // namespace
+
+LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std::string& vocoder,
+                             at::Device device) {
+  auto [loaded, features_from, mel] =
+      kept_model<VoiceboxFile>("voicebox", path, weights_name(weights) + device.str(),
+                               [&] { return read_voicebox(path, weights, device); });
+  loaded.features = open_features(features_from, mel, vocoder, device);
   return loaded;
 }
 
 SpeechAligner::SpeechAligner(const std::string& path, at::Device device)
-    : SpeechAligner(open_checkpoint(path, "aligner", "aligner")) {
-  model_->to(device);
-}
+    : SpeechAligner(kept_model<SpeechAligner>("aligner", path, device.str(), [&] {
+        return SpeechAligner(open_checkpoint(path, "aligner", "aligner"), device);
+      })) {}
 
-SpeechAligner::SpeechAligner(const FoundCheckpoint& found)
+SpeechAligner::SpeechAligner(const FoundCheckpoint& found, at::Device device)
     : phonemizer_(settings_of<PhonemizerConfig>(found, "phonemizer")),
       table_(word_of(found, "phonemes")),
       mel_(settings_of<MelFramesConfig>(found, "mel")),
       model_(settings_of<AlignerConfig>(found, "model")) {
   model_->eval();
   load_weights(*model_, "", found, Weights::best, "aligner");
+  model_->to(device);
 }
 
 std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Phonemes& phonemes) {
@@ -103,8 +131,12 @@ std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Ph
   return result;
 }
 
-SpeechDurations::SpeechDurations(const std::string& path, at::Device device) {
-  const FoundCheckpoint found = open_checkpoint(path, "duration", "duration");
+SpeechDurations::SpeechDurations(const std::string& path, at::Device device)
+    : SpeechDurations(kept_model<SpeechDurations>("duration", path, device.str(), [&] {
+        return SpeechDurations(open_checkpoint(path, "duration", "duration"), device);
+      })) {}
+
+SpeechDurations::SpeechDurations(const FoundCheckpoint& found, at::Device device) {
   frames_per_second_ = found.checkpoint.meta.at("config").at("frames_per_second");
   table_ = PhonemeTable(word_of(found, "phonemes"));
   model_ = DurationPredictor(settings_of<DurationConfig>(found, "model"));

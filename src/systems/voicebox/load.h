@@ -19,16 +19,18 @@ constexpr const char* kMelFrames = "mel";  // features_from: mel frames by setti
 MelFramesConfig speech_mel();              // 80 bands of 16 kHz, 62.5 frames a second
 
 // features_from as a run has it; `vocoder`: a run of vocos that makes mel frames audible, else Griffin-Lim.
-std::unique_ptr<AudioFeatures> open_features(const std::string& features_from, const MelFramesConfig& mel,
-                                             const std::string& vocoder = "", at::Device device = at::kCPU);
+std::shared_ptr<const AudioFeatures> open_features(const std::string& features_from,
+                                                   const MelFramesConfig& mel,
+                                                   const std::string& vocoder = "",
+                                                   at::Device device = at::kCPU);
 
 struct LoadedVoicebox {
   Voicebox model{nullptr};
   FrameScale scale;
   std::shared_ptr<const AudioFeatures> features;
   std::string features_identity;  // of the frames that it was trained on, whatever makes them audible
-  std::string told_by;        // "phonemes", "semantic", "none"
-  std::string semantic_from;  // the tokenizer, where it is told by semantic tokens
+  std::string told_by;            // "phonemes", "semantic", "none"
+  std::string semantic_from;      // the tokenizer, where it is told by semantic tokens
   PhonemizerConfig phonemizer;
   PhonemeTable phonemes;
 };
@@ -46,7 +48,7 @@ class SpeechAligner {
   std::vector<double> ends_seconds(const at::Tensor& wave, const Phonemes& phonemes);
 
  private:
-  explicit SpeechAligner(const FoundCheckpoint& found);
+  SpeechAligner(const FoundCheckpoint& found, at::Device device);
 
   PhonemizerConfig phonemizer_;
   PhonemeTable table_;
@@ -63,6 +65,8 @@ class SpeechDurations {
   std::vector<double> seconds(const Phonemes& phonemes, const std::vector<double>& known);
 
  private:
+  SpeechDurations(const FoundCheckpoint& found, at::Device device);
+
   double frames_per_second_ = 0;
   PhonemeTable table_;
   DurationPredictor model_{nullptr};

@@ -3,16 +3,18 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { percent } from "../format";
 import { Choice, Empty, useLoaded } from "../parts";
-import { decode, measure, SyncPlayer } from "../player";
+import { decode, lowPassed, measure, SyncPlayer } from "../player";
 import { api, source } from "../source";
-import { useStore } from "../store";
-import type { BlindResult, BlindTest } from "../types";
+import { change, useStore } from "../store";
+import type { BlindResult, BlindTest, Job } from "../types";
 import { stepsOf, useSamples, versionAt } from "./listen";
 
 interface Condition {
   name: string;
   url: (item: string) => string | undefined;
 }
+
+const kMostSteps = 6, kMostJobs = 4;
 
 function draw(below: number): number {
   const number = new Uint32Array(1);
@@ -29,9 +31,29 @@ function shuffled<T>(list: T[]): T[] {
   return out;
 }
 
-// Versions that can be heard: of every chosen run the newest, the original, and the original through Opus.
+// So many of a list, from its first to its last.
+const spread = <T,>(list: T[], most: number) =>
+  list.length <= most ? list : Array.from({ length: most }, (_, i) => list[Math.round((i * (list.length - 1)) / (most - 1))]);
+
+// What the playground's codec made of a recording: every number of quantizers, Opus, and the original.
+function addCodecJobs(jobs: Job[], items: Set<string>, add: (name: string, item: string, url: string) => void) {
+  for (const job of jobs.filter((one) => one.tool === "codec" && one.state === "done").slice(0, kMostJobs)) {
+    const file = (path: string) => path.split("/").pop()!;
+    const item = `${file(String(job.settings.recording ?? job.id)).replace(/(-[0-9a-f]{8})?\.\w+$/, "")} (playground ${job.id.split("-").pop()})`;
+    items.add(item);
+    for (const path of job.results) {
+      const coded = file(path).match(/^quantizers_0*(\d+)_at_([\d.]+)_kbps/), opus = file(path).match(/^opus_0*(\d+)_kbps/);
+      if (coded) add(`${job.settings.from} · ${coded[1]} quantizers · ${coded[2]} kbit/s`, item, source.url(path));
+      else if (opus) add(`Opus ${opus[1]} kbit/s`, item, source.url(path));
+      else if (file(path).startsWith("original")) add("original", item, source.url(path));
+    }
+  }
+}
+
+// Versions that can be heard: of every chosen run its samples at some steps, the original, the original through Opus and
+// through a telephone's band (a low anchor, as MUSHRA has it), and what the playground's codec made.
 function useConditions(): { items: string[]; conditions: Condition[] } {
-  const { chosen, runs } = useStore();
+  const { chosen, runs, jobs } = useStore();
   const { items } = useSamples(chosen.filter((id) => runs.has(id)));
   const sounds = items.filter((item) => item.kind === "audio");
   const originals = (name: string) => sounds.filter((item) => item.item === name).map((item) => versionAt(item, "original", Infinity)).find(Boolean);
@@ -39,8 +61,8 @@ function useConditions(): { items: string[]; conditions: Condition[] } {
   for (const run of chosen) {
     const own = sounds.filter((item) => item.run === run);
     const steps = stepsOf(own);
-    for (const step of steps.length > 1 ? [steps[0], steps[steps.length - 1]] : steps)
-      for (const label of ["ema", "online", "decoded", "made"])
+    for (const step of spread(steps, kMostSteps))
+      for (const label of ["ema", "online", "decoded", "made", "copy"])
         if (own.some((item) => item.versions.some((one) => one.label === label && one.step === step)))
           conditions.push({
             name: `${runs.get(run)?.name ?? run} · ${label} · step ${step}`,
@@ -50,12 +72,21 @@ function useConditions(): { items: string[]; conditions: Condition[] } {
             },
           });
   }
-  if (sounds.some((item) => originals(item.item))) {
-    conditions.push({ name: "original", url: (name) => originals(name) && source.url(originals(name)!.path) });
+  const names = new Set(sounds.map((item) => item.item));
+  const made = new Map<string, Map<string, string>>(); // by name and item
+  addCodecJobs(jobs, names, (name, item, url) => made.set(name, (made.get(name) ?? new Map<string, string>()).set(item, url)));
+  const original = (name: string) => (originals(name) ? source.url(originals(name)!.path) : made.get("original")?.get(name));
+  if ([...names].some(original)) {
+    conditions.push({ name: "original", url: original });
+    conditions.push({ name: "anchor: the original below 3.5 kHz", url: (name) => original(name) && lowPassed(original(name)!) });
     for (const kbps of [6, 12, 24])
-      conditions.push({ name: `Opus ${kbps} kbit/s`, url: (name) => (originals(name) && source.opusUrl(originals(name)!.path, kbps)) ?? undefined });
+      conditions.push({
+        name: `Opus ${kbps} kbit/s`,
+        url: (name) => (originals(name) ? (source.opusUrl(originals(name)!.path, kbps) ?? undefined) : made.get(`Opus ${kbps} kbit/s`)?.get(name)),
+      });
   }
-  return { items: [...new Set(sounds.map((item) => item.item))].sort(), conditions };
+  for (const [name, urls] of made) if (!conditions.some((one) => one.name === name)) conditions.push({ name, url: (item) => urls.get(item) });
+  return { items: [...names].sort(), conditions };
 }
 
 // A player of the sounds of one trial; keys are letters that say nothing.
@@ -152,6 +183,19 @@ function Scale({ trials, conditions, done }: { trials: ScaleTrial[]; conditions:
   const sounds: [string, string][] = letters.map((letter, i) => [letter, url(trial.order[i])]);
   if (reference) sounds.unshift(["reference", reference]);
   const { player, ready, hear } = usePlayer(sounds);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const letter = event.key.toUpperCase();
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (letters.includes(letter)) hear(letter);
+      else if (letter === "R" && reference) hear("reference");
+      else if (event.key === " " && !(event.target instanceof HTMLButtonElement)) player.toggle();
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
   const next = () => {
     const given = Object.fromEntries(trial.order.map((name, i) => [name, ratings[letters[i]] ?? 50]));
     const every = [...all, given];
@@ -178,7 +222,7 @@ function Scale({ trials, conditions, done }: { trials: ScaleTrial[]; conditions:
           </div>
         ))}
       </div>
-      <p class="hint">20 bad · 40 poor · 60 fair · 80 good · 100 excellent</p>
+      <p class="hint">20 bad · 40 poor · 60 fair · 80 good · 100 excellent; a letter plays it, <kbd>r</kbd> the reference</p>
       <button type="button" class="accent" disabled={!ready || Object.keys(ratings).length < letters.length} onClick={next}>next</button>
     </section>
   );
@@ -224,7 +268,11 @@ export function Results({ result }: { result: BlindResult }) {
                 <th scope="row">{one.version}</th>
                 <td class="number">{one.count}</td>
                 <td class="number">{one.mean.toFixed(1)}</td>
-                <td><Interval low={one.low / 100} mid={one.mean / 100} high={one.high / 100} /> {one.low.toFixed(1)} – {one.high.toFixed(1)}</td>
+                {one.count > 1 ? (
+                  <td><Interval low={one.low / 100} mid={one.mean / 100} high={one.high / 100} /> {one.low.toFixed(1)} – {one.high.toFixed(1)}</td>
+                ) : (
+                  <td class="hint">one rating says nothing of others</td>
+                )}
               </tr>
             ))}
           </tbody>
@@ -245,6 +293,9 @@ export function BlindView() {
   const [going, setGoing] = useState<Going | null>(null);
   const [kept, setKept] = useState<BlindTest | null>(null);
   const [error, setError] = useState("");
+  useEffect(() => {
+    if (source.live) void api.jobs().then((all) => change({ jobs: all }), () => undefined);
+  }, []);
   const earlier = useLoaded(`blind${kept?.id ?? ""}`, () => api.blind());
   const chosen = conditions.filter((one) => names.includes(one.name));
   const usable = items.filter((item) => chosen.length > 0 && chosen.every((one) => one.url(item)));
@@ -287,7 +338,7 @@ export function BlindView() {
       <section class="card" aria-label="a new test">
         <h3>A new test</h3>
         {conditions.length < 2 ? (
-          <Empty>Choose runs with sound samples in the list: their versions, the original and Opus can then be compared.</Empty>
+          <Empty>Choose runs with sound samples in the list, or code a recording in the playground: versions, the original and Opus can then be compared.</Empty>
         ) : (
           <>
             <div class="toolbar">

@@ -226,7 +226,7 @@ export function CurvesView() {
             show all
           </button>
         )}
-        <span class="hint">drag to zoom, double-click to see all</span>
+        <span class="hint">drag to zoom, double-click to see all; in a plot <kbd>←</kbd><kbd>→</kbd> values <kbd>+</kbd><kbd>−</kbd><kbd>0</kbd> zoom</span>
       </div>
       {kGroups.map((group) => {
         const list = shown.filter((plot) => plot.group === group);

@@ -3,14 +3,15 @@ import { Choice, Empty, Toggle, useLoaded } from "../parts";
 import { source, textOf } from "../source";
 import { colourOf, useStore } from "../store";
 import type { SampleItem, SampleVersion } from "../types";
-import { wordDiff } from "../diff";
+import { type Piece, wordDiff } from "../diff";
+import { PictureItem } from "./pictures";
 import { Rack, type Sound } from "./rack";
 
 interface Found extends SampleItem {
   run: string;
 }
 
-const kOpus = [6, 12, 24];
+const kOpus = [6, 12, 24], kMostTexts = 60;
 const kOrder = ["original", "copy", "online", "ema", "decoded", "made"];
 
 export function useSamples(ids: string[]): { items: Found[]; loaded: boolean } {
@@ -85,74 +86,75 @@ function AudioItem({ items, name }: { items: Found[]; name: string }) {
   );
 }
 
-function PictureItem({ items }: { items: Found[] }) {
-  const { runs } = useStore();
-  const [large, setLarge] = useState<{ url: string; text: string } | null>(null);
-  useEffect(() => {
-    const close = (event: KeyboardEvent) => event.key === "Escape" && setLarge(null);
-    addEventListener("keydown", close);
-    return () => removeEventListener("keydown", close);
-  }, []);
-  return (
-    <>
-      {items.map((item) =>
-        [...new Set(item.versions.map((one) => one.label))].map((label) => (
-          <div class="film" key={item.run + label}>
-            <h4>
-              {runs.get(item.run)?.name ?? item.run} · {label}
-            </h4>
-            <div class="frames">
-              {item.versions
-                .filter((one) => one.label === label)
-                .map((one) => {
-                  const text = `${item.item}, ${label}, step ${one.step.toLocaleString("en")}`;
-                  return (
-                    <button type="button" class="frame" onClick={() => setLarge({ url: source.url(one.path), text })} key={one.path}>
-                      <img src={source.url(one.path)} alt={text} loading="lazy" />
-                      <span>step {one.step.toLocaleString("en")}</span>
-                    </button>
-                  );
-                })}
-            </div>
-          </div>
-        )),
-      )}
-      {large && (
-        <div class="overlay" role="dialog" aria-modal="true" aria-label={large.text} onClick={() => setLarge(null)}>
-          <img src={large.url} alt={large.text} />
-          <p>{large.text}</p>
-          <button type="button" autofocus>close</button>
-        </div>
-      )}
-    </>
-  );
+// Lines of a sample that say what should have come out and what did: written and read, spoken and made tokens.
+const kTruths: Record<string, string> = { read: "written", tokens: "spoken" };
+
+function lineOf(text: string, name: string): string | undefined {
+  return text.split("\n").find((line) => line.startsWith(`${name}:`))?.slice(name.length + 1).trim();
 }
 
+const hasTruth = (text: string) => Object.entries(kTruths).some(([made, truth]) => lineOf(text, made) !== undefined && lineOf(text, truth) !== undefined);
+
+// A text with its made lines marked against what they should be.
+function besideTruth(text: string): Piece[] {
+  return text.split("\n").flatMap((line): Piece[] => {
+    const made = line.slice(0, line.indexOf(":")), truth = kTruths[made] && lineOf(text, kTruths[made]);
+    if (truth === undefined) return [{ text: `${line}\n`, kind: "same" }];
+    const words = line.slice(made.length + 1).trim();
+    return [{ text: `${made}: `, kind: "same" }, ...wordDiff(truth, words), { text: "\n", kind: "same" }];
+  });
+}
+
+// What changed since the same run and version said it before, how far each is from what it should say, or from another of
+// the same step.
 function TextItem({ items }: { items: Found[] }) {
   const { runs } = useStore();
   const versions = items.flatMap((item) => item.versions.map((version) => ({ ...version, run: item.run })));
-  const loaded = useLoaded(versions.map((one) => one.path).join("\n"), () => Promise.all(versions.slice(-60).map((one) => textOf(source.url(one.path)))));
+  const shown = versions.slice(-kMostTexts);
+  const [chosen, setAgainst] = useState("");
+  const loaded = useLoaded(versions.map((one) => one.path).join("\n"), () => Promise.all(shown.map((one) => textOf(source.url(one.path)))));
   if (!loaded.value) return <Empty>{loaded.error || "loading…"}</Empty>;
-  const shown = versions.slice(-60);
+  const name = (one: (typeof shown)[0]) => `${items.length > 1 ? `${runs.get(one.run)?.name ?? one.run} · ` : ""}${one.label}`;
+  const others = [...new Set(shown.map(name))];
+  const truths = loaded.value.some((text) => hasTruth(text ?? ""));
+  const against = chosen || (truths ? "truth" : "before");
+  const comparedWith = (index: number): number => {
+    const one = shown[index];
+    const last = (fits: (other: (typeof shown)[0], j: number) => boolean) => shown.reduce((found, other, j) => (fits(other, j) ? j : found), -1);
+    if (against === "before") return last((other, j) => j < index && name(other) === name(one));
+    const same = last((other) => name(other) === against && other.step === one.step);
+    return same >= 0 ? same : last((other) => name(other) === against);
+  };
   return (
-    <ol class="texts">
-      {shown.map((one, i) => {
-        // Against what the same run and version said before.
-        const earlier = shown.map((other, j) => ({ other, j })).filter(({ other, j }) => j < i && other.run === one.run && other.label === one.label).pop();
-        const pieces = wordDiff(earlier ? (loaded.value![earlier.j] ?? "") : (loaded.value![i] ?? ""), loaded.value![i] ?? "");
-        return (
-          <li>
-            <b>
-              {items.length > 1 && `${runs.get(one.run)?.name ?? one.run} · `}
-              {one.label}, step {one.step.toLocaleString("en")}
-            </b>
-            <pre>
-              {pieces.map((piece) => (piece.kind === "added" ? <ins>{piece.text}</ins> : piece.kind === "gone" ? <del>{piece.text}</del> : piece.text))}
-            </pre>
-          </li>
-        );
-      })}
-    </ol>
+    <>
+      {(others.length > 1 || truths) && (
+        <div class="toolbar">
+          <label>
+            differences from{" "}
+            <select value={against} onChange={(event) => setAgainst(event.currentTarget.value)}>
+              {truths && <option value="truth">what it should be</option>}
+              <option value="before">the step before</option>
+              {others.map((one) => <option value={one} key={one}>{one}, same step</option>)}
+            </select>
+          </label>
+          <span class="hint"><ins>new</ins> <del>gone</del></span>
+        </div>
+      )}
+      <ol class="texts">
+        {shown.map((one, i) => {
+          const text = loaded.value![i] ?? "", other = comparedWith(i);
+          const pieces = against === "truth" ? besideTruth(text) : wordDiff(other >= 0 ? (loaded.value![other] ?? "") : text, text);
+          return (
+            <li key={one.path}>
+              <b>{name(one)}, step {one.step.toLocaleString("en")}</b>
+              <pre>
+                {pieces.map((piece) => (piece.kind === "added" ? <ins>{piece.text}</ins> : piece.kind === "gone" ? <del>{piece.text}</del> : piece.text))}
+              </pre>
+            </li>
+          );
+        })}
+      </ol>
+    </>
   );
 }
 
@@ -166,6 +168,7 @@ export function ListenView() {
   const wanted = place[1] && place[2] ? `${place[1]}/${place[2]}` : "";
   const key = names.some(([name]) => name === wanted) ? wanted : names[0]?.[0];
   const same = items.filter((item) => `${item.kind}/${item.item}` === key);
+  useEffect(() => document.querySelector(".items [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [key]);
   if (known.length === 0) return <Empty>Choose one or more runs in the list to hear and see what they made.</Empty>;
   if (!loaded) return <Empty>Looking for samples…</Empty>;
   if (!key) return <Empty>No samples yet: they are written every <code>train.sample_every</code> steps.</Empty>;

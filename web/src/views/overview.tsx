@@ -57,6 +57,7 @@ function Card({ run }: { run: Run }) {
         {run.device && <> · {run.device}</>}
         {run.resumes > 0 && <> · resumed {run.resumes} ×</>}
       </p>
+      {run.data.length > 0 && <p class="sub where" title={run.data.join("\n")}>from {run.data.join("; ")}</p>}
       <div class="run-progress">
         <Progress share={run.steps_total > 0 ? run.step / run.steps_total : 0} label={`steps of ${run.name}`} />
         <div class="numbers">

@@ -1,11 +1,11 @@
 // A form for everything that can be generated, made from the tables that the command line has; a queue, and what came of it.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { seconds } from "../format";
+import { bytes, seconds } from "../format";
 import { Copy, Empty, Progress, useLoaded } from "../parts";
 import { audioContext, waveFile } from "../player";
 import { api, source, textOf } from "../source";
 import { change, useStore } from "../store";
-import type { Job, Tool, ToolOption } from "../types";
+import type { Job, ModelFile, Tool, ToolOption } from "../types";
 import { Rack } from "./rack";
 
 type Values = Record<string, string>;
@@ -14,29 +14,62 @@ type Values = Record<string, string>;
 const first = (option: ToolOption) => option.kind === "run" || /^(text|recording|prompt|voice|voice_text|seconds|guidance|steps|seed|like|image|story)$/.test(option.name);
 
 // What there must be a run of before a tool can do anything: of what it starts from, or of its first part.
-function mainTask(tool: Tool): string | undefined {
+function mainTasks(tool: Tool): string[] {
   const from = tool.options.find((option) => option.name === "from");
-  if (from?.help.endsWith("of the stage")) return tool.name;
-  return from?.task ?? tool.options.find((option) => option.kind === "run" && option.task)?.task;
+  return from?.tasks ?? tool.options.find((option) => option.kind === "run" && option.tasks)?.tasks ?? [];
 }
 
-function RunField({ option, value, set }: { option: ToolOption; value: string; set: (value: string) => void }) {
+const fits = (option: ToolOption, task: string) => !option.tasks || option.tasks.includes(task);
+
+// Runs, which stand for their newest checkpoint; files of their own, such as a tokenizer's; and older checkpoints.
+function RunField({ option, files, value, set }: { option: ToolOption; files: ModelFile[]; value: string; set: (value: string) => void }) {
   const { runs } = useStore();
   const folder = option.help.startsWith("folder");
-  const fits = [...runs.values()].filter((run) => !option.task || run.task === option.task);
+  const newest = folder ? [] : [...runs.values()].filter((run) => fits(option, run.task));
+  const own = folder ? [] : files.filter((file) => !file.run && fits(option, file.task));
+  const older = folder ? [] : files.filter((file) => file.run && fits(option, file.task) && newest.some((run) => run.id === file.run));
+  const none = newest.length + own.length === 0 && option.tasks;
+  const task = (name: string) => (option.tasks?.length === 1 ? "" : ` (${name})`);
   return (
     <select value={value} onChange={(e) => set(e.currentTarget.value)} id={`o-${option.name}`}>
-      <option value="">{fits.length === 0 && option.task ? `no run of ${option.task}` : "–"}</option>
+      <option value="">{none ? `none of ${option.tasks!.join(" or ")} here` : "–"}</option>
       {folder && <option value=".">the whole folder</option>}
-      {fits.map((run) => (
-        <option value={run.id}>{run.name}{option.task ? "" : ` (${run.task})`}, step {run.step.toLocaleString("en")}</option>
-      ))}
+      {newest.map((run) => <option value={run.id} key={run.id}>{run.name}{task(run.task)}, step {run.step.toLocaleString("en")}</option>)}
+      {own.length > 0 && (
+        <optgroup label="files">
+          {own.map((file) => <option value={file.path} key={file.path}>{file.path}{task(file.task)}</option>)}
+        </optgroup>
+      )}
+      {older.length > 0 && (
+        <optgroup label="single checkpoints">
+          {older.map((file) => <option value={file.path} key={file.path}>{runs.get(file.run)!.name}, step {file.step.toLocaleString("en")}</option>)}
+        </optgroup>
+      )}
     </select>
+  );
+}
+
+// What the process of the jobs has in memory, so that the next job of that kind begins at once.
+function Kept({ jobs }: { jobs: Job[] }) {
+  const over = jobs.filter((job) => job.ended > 0).length;
+  const [asked, again] = useState(0);
+  const kept = useLoaded(`${over}:${asked}`, () => api.kept()).value ?? [];
+  if (kept.length === 0) return null;
+  const forget = async () => {
+    await api.forgetKept();
+    setTimeout(() => again((n) => n + 1), 400); // its process ends first
+  };
+  return (
+    <p class="hint kept">
+      in memory: {kept.map((model) => `${model.kind} ${bytes(model.bytes)}`).join(", ")}{" "}
+      <button type="button" class="quiet" onClick={() => void forget()}>free it</button>
+    </p>
   );
 }
 
 function FileField({ option, value, set }: { option: ToolOption; value: string; set: (value: string) => void }) {
   const [note, setNote] = useState("");
+  const [over, setOver] = useState(false);
   const [recording, setRecording] = useState<{ stop: () => void } | null>(null);
   const accept = option.kind === "recording" ? "audio/*,.flac,.ogg,.opus" : option.kind === "picture" ? "image/*" : ".txt";
   const send = async (name: string, bytes: Blob) => {
@@ -67,20 +100,34 @@ function FileField({ option, value, set }: { option: ToolOption; value: string; 
     }
   };
   return (
-    <span class="file-field">
+    <span
+      class={`file-field ${over ? "over" : ""}`}
+      onDragOver={(event) => {
+        event.preventDefault();
+        setOver(true);
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault();
+        setOver(false);
+        const file = event.dataTransfer?.files[0];
+        if (file) void send(file.name, file);
+      }}
+    >
       <input type="file" id={`o-${option.name}`} accept={accept} onChange={(e) => e.currentTarget.files?.[0] && void send(e.currentTarget.files[0].name, e.currentTarget.files[0])} />
       {option.kind === "recording" && <button type="button" class={recording ? "accent" : ""} onClick={() => void record()}>{recording ? "■ stop" : "● microphone"}</button>}
+      {!value && !note && <span class="hint">or drop it here</span>}
       {value && <span class="chip good">{value.split("/").pop()} <button type="button" class="quiet" aria-label="remove" onClick={() => set("")}>×</button></span>}
       {note && <span class="hint">{note}</span>}
     </span>
   );
 }
 
-function Field({ option, value, set }: { option: ToolOption; value: string; set: (value: string) => void }) {
+function Field({ option, files, value, set }: { option: ToolOption; files: ModelFile[]; value: string; set: (value: string) => void }) {
   const id = `o-${option.name}`;
   const shown = option.default === null || option.default === "" ? "" : Array.isArray(option.default) ? option.default.join(",") : String(option.default);
   let input;
-  if (option.kind === "run") input = <RunField option={option} value={value} set={set} />;
+  if (option.kind === "run") input = <RunField option={option} files={files} value={value} set={set} />;
   else if (option.kind === "recording" || option.kind === "picture" || option.kind === "file") input = <FileField option={option} value={value} set={set} />;
   else if (option.kind === "choice")
     input = <select id={id} value={value || shown} onChange={(e) => set(e.currentTarget.value)}>{option.choices!.map((one) => <option>{one}</option>)}</select>;
@@ -138,6 +185,7 @@ function JobCard({ job, open }: { job: Job; open: boolean }) {
 export function PlayView() {
   const { jobs, runs } = useStore();
   const tools = useLoaded("tools", () => api.tools());
+  const files = useLoaded(`files${[...runs.values()].map((run) => run.checkpoints_saved).join()}`, () => api.modelFiles()).value ?? [];
   const [name, setName] = useState("");
   const [values, setValues] = useState<Record<string, Values>>({});
   const [more, setMore] = useState(false);
@@ -149,14 +197,15 @@ export function PlayView() {
   if (!tools.value) return <Empty>{tools.error || "loading…"}</Empty>;
   if (tools.value.length === 0) return <Empty>This studio only watches (<code>--watch_only</code>).</Empty>;
   // At first something that a run is there for.
-  const able = (one: Tool) => [...runs.values()].some((run) => run.task === mainTask(one));
+  const known = new Set([...[...runs.values()].map((run) => run.task), ...files.map((file) => file.task)]);
+  const able = (one: Tool) => mainTasks(one).some((task) => known.has(task));
   const tool = tools.value.find((one) => one.name === name) ?? tools.value.find(able) ?? tools.value[0];
   // A folder of runs is this one, and the run that it all starts from the newest that fits.
   const preset: Values = {};
   for (const option of tool.options) {
-    if (option.kind !== "run" || option.name !== "from") continue;
-    const fits = [...runs.values()].filter((run) => option.task && run.task === option.task).sort((a, b) => b.updated - a.updated);
-    preset.from = option.help.startsWith("folder") ? "." : (fits[0]?.id ?? "");
+    if (option.kind !== "run" || (option.name !== "from" && !tool.helpers.includes(option.name))) continue;
+    const newest = [...runs.values()].filter((run) => option.tasks?.includes(run.task)).sort((a, b) => b.updated - a.updated);
+    preset[option.name] = option.help.startsWith("folder") ? "." : (newest[0]?.id ?? files.find((file) => !file.run && option.tasks?.includes(file.task))?.path ?? "");
   }
   const own: Values = { ...preset, ...values[tool.name] };
   const set = (option: string, value: string) => setValues({ ...values, [tool.name]: { ...own, [option]: value } });
@@ -181,15 +230,16 @@ export function PlayView() {
           </select>
           <p class="help">{tool.about}</p>
         </div>
-        {tool.options.filter(first).map((option) => <Field key={tool.name + option.name} option={option} value={own[option.name] ?? ""} set={(value) => set(option.name, value)} />)}
+        {tool.options.filter(first).map((option) => <Field key={tool.name + option.name} option={option} files={files} value={own[option.name] ?? ""} set={(value) => set(option.name, value)} />)}
         {rest.length > 0 && (
           <details open={more} onToggle={(e) => setMore(e.currentTarget.open)}>
             <summary>more settings ({rest.length})</summary>
-            {more && rest.map((option) => <Field key={tool.name + option.name} option={option} value={own[option.name] ?? ""} set={(value) => set(option.name, value)} />)}
+            {more && rest.map((option) => <Field key={tool.name + option.name} option={option} files={files} value={own[option.name] ?? ""} set={(value) => set(option.name, value)} />)}
           </details>
         )}
         {error && <p class="error" role="alert">{error}</p>}
         <button type="submit" class="accent">make it</button>
+        <Kept jobs={jobs} />
       </form>
       <div class="jobs" aria-label="what was made" aria-live="polite">
         {jobs.length === 0 && <Empty>What you make appears here, with the command that makes the same again.</Empty>}

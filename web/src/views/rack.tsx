@@ -70,13 +70,16 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
       const keys = sounds.map((sound) => sound.key), at = keys.indexOf(rack.active);
       const act: Record<string, () => void> = {
         " ": () => rack.toggle(),
-        ArrowLeft: () => rack.seek(rack.position - 1),
-        ArrowRight: () => rack.seek(rack.position + 1),
+        ArrowLeft: () => rack.seek(rack.position - (event.shiftKey ? 0.1 : 1)),
+        ArrowRight: () => rack.seek(rack.position + (event.shiftKey ? 0.1 : 1)),
         ArrowUp: () => hear(keys[(at + keys.length - 1) % keys.length]),
         ArrowDown: () => hear(keys[(at + 1) % keys.length]),
         a: () => hear(before.current && rack.tracks.has(before.current) ? before.current : keys[(at + 1) % keys.length]),
         b: () => hear(before.current && rack.tracks.has(before.current) ? before.current : keys[(at + 1) % keys.length]),
         l: () => rack.setLoop(null),
+        // A loop without a mouse: from here, up to here.
+        "[": () => rack.setLoop([rack.position, rack.loop && rack.loop[1] > rack.position ? rack.loop[1] : rack.duration]),
+        "]": () => rack.setLoop([rack.loop && rack.loop[0] < rack.position ? rack.loop[0] : 0, rack.position]),
         m: () => rack.setMatched(!rack.matched),
         Home: () => rack.seek(0),
       };
@@ -105,7 +108,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
 
   const loudest = Math.max(-60, ...[...pictures.values()].map(loudestOf));
   return (
-    <div class="rack" ref={line} role="group" aria-label={`players of ${title}`}>
+    <div class="rack" ref={line} role="group" aria-label={`players of ${title}`} aria-keyshortcuts="Space ArrowLeft ArrowRight ArrowUp ArrowDown A M L [ ]">
       <div class="toolbar" role="toolbar" aria-label="playing">
         <button type="button" class="accent play" onClick={() => rack.toggle()} aria-label={rack.playing ? "pause" : "play"} aria-keyshortcuts="Space">
           <Icon name={rack.playing ? "pause" : "play"} />
@@ -118,7 +121,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
           <span class="hint">drag over a spectrogram to loop a part</span>
         )}
         <span class="hint keys">
-          <kbd>space</kbd> play <kbd>←</kbd><kbd>→</kbd> seek <kbd>1</kbd>–<kbd>{Math.max(2, sounds.length)}</kbd> hear <kbd>a</kbd> back and forth <kbd>m</kbd> match
+          <kbd>space</kbd> play <kbd>←</kbd><kbd>→</kbd> seek <kbd>1</kbd>–<kbd>{Math.max(2, sounds.length)}</kbd> hear <kbd>a</kbd> back and forth <kbd>[</kbd> <kbd>]</kbd> <kbd>l</kbd> loop <kbd>m</kbd> match
         </span>
       </div>
       {sounds.map((sound, index) => {
