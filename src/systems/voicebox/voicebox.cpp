@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/activation.h"
+#include "nn/dense.h"
 #include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/feed_forward.h"
@@ -111,7 +112,7 @@ VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given) {
   Prepared result;
   // The input layer is linear, so x has its own columns, and these are the others'.
   at::Tensor others = told() ? at::cat({embed_tokens(given, frames), context}, -1) : context;
-  result.input = at::linear(others, input->weight.narrow(1, width, others.size(2)), input->bias);
+  result.input = dense(others, input->weight.narrow(1, width, others.size(2)), input->bias);
   result.valid = given.valid;
   if (given.valid.defined() && given.valid.size(1) != frames)
     result.valid = stretch_mask(given.valid, frames);
@@ -125,7 +126,7 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
   require(batch % rows == 0 && noisy.size(1) == prepared.input.size(1),
           "[voicebox] {} rows of {} frames do not fit {} conditions of {}", rows, noisy.size(1), batch,
           prepared.input.size(1));
-  const at::Tensor own = at::linear(project_frames(noisy), input->weight.narrow(1, 0, config_.input_dim()));
+  const at::Tensor own = dense(project_frames(noisy), input->weight.narrow(1, 0, config_.input_dim()), {});
   at::Tensor x = (prepared.input.view({batch / rows, rows, noisy.size(1), -1}) + own).flatten(0, 1);
   x = position_convolution(x, prepared.valid) + x;
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);
