@@ -6,8 +6,10 @@
 
 #include "core/autocast.h"
 #include "core/engine.h"
+#include "gradient_check.h"
 #include "nn/multi_scale_discriminator.h"
 #include "nn/conv.h"
+#include "nn/dense.h"
 
 namespace melete {
 namespace kernels_test {
@@ -238,6 +240,56 @@ TEST(MultiScaleDiscriminator, IsLibTorchsConvolutionsAtEveryLength) {
     };
     EXPECT_LT(distance(penalty(ours.back()), penalty(theirs.back())), 1e-4) << samples;
   }
+}
+
+struct DenseCase {
+  std::vector<int64_t> shape;  // of x
+  int64_t out;
+  bool bias;
+};
+
+// Rows that a weight's gradient takes at once and more of them, outputs in vectors and not, a narrowed weight
+// and gradients that are not contiguous.
+TEST(Dense, ForwardAndGradientsAreLibTorchs) {
+  for (const DenseCase& c : {DenseCase{{300, 48}, 64, true}, DenseCase{{3, 171, 37}, 34, false},
+                             DenseCase{{2, 5, 16}, 1, true}, DenseCase{{1, 256}, 32, true}}) {
+    const int64_t in = c.shape.back();
+    const at::Tensor whole = noise({c.out, in + 7}, 2), above = noise({c.out, 600}, 4);
+    const auto run = [&](at::ScalarType type, bool by_operators) {
+      const at::Tensor x = noise(c.shape, 1).to(type).requires_grad_();
+      const at::Tensor all = whole.to(type).requires_grad_(), weight = all.narrow(1, 3, in);
+      const at::Tensor bias = c.bias ? noise({c.out}, 3).to(type).requires_grad_() : at::Tensor();
+      const at::Tensor y = by_operators ? at::linear(x, weight, bias) : dense(x, weight, bias);
+      const int64_t rows = y.numel() / c.out;
+      std::vector<at::Tensor> inputs = {x, all};
+      if (c.bias) inputs.push_back(bias);
+      std::vector<at::Tensor> results =
+          torch::autograd::grad({y.reshape({rows, c.out})}, inputs, {above.narrow(1, 0, rows).t().to(type)});
+      results.push_back(y);
+      return results;
+    };
+    const auto given = run(at::kFloat, false), expected = run(at::kDouble, true);
+    for (size_t i = 0; i < given.size(); ++i) expect_close(given[i], expected[i], 5e-6);
+  }
+}
+
+TEST(Dense, GradientsOfGradientsAreLibTorchs) {
+  const auto run = [&](bool by_operators) {
+    const at::Tensor x = noise({40, 24}, 1).requires_grad_(), weight = noise({16, 24}, 2).requires_grad_();
+    const at::Tensor y = by_operators ? at::linear(x, weight) : dense(x, weight, {});
+    const at::Tensor slope = torch::autograd::grad({y.square().sum()}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({slope.square().sum()}, {x, weight});
+  };
+  const auto given = run(false), expected = run(true);
+  for (size_t i = 0; i < given.size(); ++i) expect_close(given[i], expected[i], 1e-5);
+}
+
+TEST(Dense, NoGradientForFrozenWeights) {
+  const at::Tensor x = noise({40, 24}, 1).requires_grad_(), weight = noise({16, 24}, 2);
+  const at::Tensor y = dense(x, weight, {});
+  y.sum().backward();
+  EXPECT_FALSE(weight.grad().defined());
+  expect_close(x.grad(), weight.sum(0).expand({40, 24}), 1e-5);
 }
 
 }  // namespace kernels_test

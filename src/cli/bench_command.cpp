@@ -14,6 +14,7 @@
 #include "core/engine.h"
 #include "dist/group.h"
 #include "dist/launcher.h"
+#include "measure/bench_clock.h"
 #include "measure/recipe_bench.h"
 #include "systems/system.h"
 
@@ -108,7 +109,7 @@ int bench_command(const std::vector<std::string>& args) {
 
   std::string what, precision = "fp32";
   int64_t threads = 0, repeats = 5, processes = 0;
-  bool json = false, plan_wanted = false, as_rank = false;
+  bool json = false, cpu = false, plan_wanted = false, as_rank = false;
   Arguments arguments("bench", "times training and inference on this machine");
   arguments.optional_word("what", what, "what to time").one_of(names);
   // A recipe has a setting of that name, too; this one goes before it.
@@ -117,6 +118,7 @@ int bench_command(const std::vector<std::string>& args) {
       .one_of(benchmark->precisions());
   arguments.option("repeats", repeats, "runs of which the median counts").at_least(1);
   arguments.option("json", json, "print one JSON object instead of a table");
+  arguments.option("cpu", cpu, "seconds of CPU time of all threads, for a machine that others use as well");
   arguments.option("procs", processes, "compare this many processes with one that has all threads")
       .at_least(0);
   arguments.option("plan", plan_wanted, "no timing: what training on many accelerators would need");
@@ -140,6 +142,7 @@ int bench_command(const std::vector<std::string>& args) {
   }
   if (processes > 0) return compare_processes(processes, threads, recipe->batch_size, args);
 
+  if (cpu) set_bench_clock(BenchClock::cpu);
   set_threads(static_cast<int>(threads));
   Bench bench(precision, static_cast<int>(repeats));
   if (!json) {
@@ -156,7 +159,7 @@ int bench_command(const std::vector<std::string>& args) {
     fmt::print("{}\n", bench.report().json().dump(2));
     return 0;
   }
-  TextTable table({"what", "precision", "seconds", "% of peak", "peak memory", ""});
+  TextTable table({"what", "precision", cpu ? "CPU seconds" : "seconds", "% of peak", "peak memory", ""});
   for (const BenchRow& row : bench.report().rows)
     table.row({row.name,
                row.precision + (row.arithmetic == row.precision ? "" : ", computed in " + row.arithmetic),

@@ -94,26 +94,21 @@ class Blocks {
   // The blocks of a key head are dealt out to this many shares of equal work, whatever the number of threads.
   int64_t shares() const { return divide_up(blocks() < 64 ? 4 : 16, kv_heads); }
 
-  // work(share, head, block, room), a share's blocks one after the other and each for all items; room: for
-  // the block's scores, and twice for its rows
+  // work(share, head, block, room), a share's blocks one after the other; room: for the block's scores, and
+  // twice for its rows. A bias is read once for all items of a block; without one, an item's keys stay in the
+  // cache for all its blocks.
   template <class Work>
   void each(Work work) const {
     at::parallel_for(0, shares() * kv_heads, 1, [&](int64_t begin, int64_t end) {
       const int64_t most = kQueries * group;
       const std::unique_ptr<float[]> room(new float[static_cast<size_t>(most * (step + 2 * dim))]);
       const Room parts{room.get(), room.get() + most * step, room.get() + most * (step + dim)};
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t share = task / kv_heads, kv = task % kv_heads;
-        for (int64_t round = 0; round * shares() < blocks(); ++round) {
-          // The longest first, and every other round from the other end.
-          const int64_t place = round * shares() + (round % 2 == 0 ? share : shares() - 1 - share);
-          if (place >= blocks()) break;
-          const int64_t first = (blocks() - 1 - place) * kQueries;
-          const int64_t count = std::min(kQueries, queries - first);
-          const Block block{first * group, count * group, seen(first + count - 1)};
-          for (int64_t item = 0; item < batch; ++item) work(share, Head{item, kv}, block, parts);
-        }
-      }
+      const int64_t items = bias_.defined() ? batch : 1;
+      for (int64_t task = begin; task < end; ++task)
+        for (int64_t item = 0; item < batch; item += items)
+          each_block(task / kv_heads, [&](int64_t share, const Block& block) {
+            for (int64_t i = item; i < item + items; ++i) work(share, Head{i, task % kv_heads}, block, parts);
+          });
     });
   }
 
@@ -165,6 +160,19 @@ class Blocks {
   const int64_t step;   // from one row of scores to the next
 
  private:
+  // work(share, block) for the blocks of a share
+  template <class Work>
+  void each_block(int64_t share, Work work) const {
+    for (int64_t round = 0; round * shares() < blocks(); ++round) {
+      // The longest first, and every other round from the other end.
+      const int64_t place = round * shares() + (round % 2 == 0 ? share : shares() - 1 - share);
+      if (place >= blocks()) break;
+      const int64_t first = (blocks() - 1 - place) * kQueries;
+      const int64_t count = std::min(kQueries, queries - first);
+      work(share, Block{first * group, count * group, seen(first + count - 1)});
+    }
+  }
+
   int64_t blocks() const { return divide_up(queries, kQueries); }
   int64_t seen(int64_t query) const {
     return causal_ ? std::clamp<int64_t>(query + 1 + keys - queries, 1, keys) : keys;

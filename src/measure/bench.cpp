@@ -3,20 +3,12 @@
 #include <c10/core/Device.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/autocast.h"
+#include "measure/bench_clock.h"
 #include "measure/flops.h"
 
 namespace melete {
-
-namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 nlohmann::ordered_json BenchReport::json() const {
   nlohmann::ordered_json report;
@@ -41,9 +33,9 @@ double median_seconds(int repeats, const std::function<void()>& run,
   std::vector<double> seconds;
   for (int i = -1; i < repeats; ++i) {
     if (before_each) before_each();
-    const double start = now_seconds();
+    const double start = bench_seconds();
     run();
-    if (i >= 0) seconds.push_back(now_seconds() - start);
+    if (i >= 0) seconds.push_back(bench_seconds() - start);
   }
   std::sort(seconds.begin(), seconds.end());
   const size_t middle = seconds.size() / 2;

@@ -6,6 +6,7 @@
 #include "core/device.h"
 #include "kernels/few_rows.h"
 #include "nn/activation.h"
+#include "nn/dense.h"
 #include "nn/draws.h"
 
 namespace melete {
@@ -39,7 +40,7 @@ at::Tensor project(const at::Tensor& x, const torch::nn::Linear& layer) {
   if (takes_few_rows_of_frozen(x, layer->weight) && !(layer->bias.defined() && layer->bias.requires_grad()))
     return FrozenRows::apply(x, layer->weight,
                              layer->bias.defined() ? c10::optional<at::Tensor>(layer->bias) : c10::nullopt);
-  if (!takes_few_rows(x)) return at::linear(x, layer->weight, layer->bias);
+  if (!takes_few_rows(x)) return dense(x, layer->weight, layer->bias);
   return RowWeights(layer->weight, WeightStorage::float32).multiply(x, layer->bias);
 }
 

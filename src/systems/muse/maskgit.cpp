@@ -97,11 +97,11 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
       result.self_conditioned = transformer->embed(masked.input, whole);
     }
   }
-  const at::Tensor embedded = transformer->embed(
-      masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)), result.self_conditioned);
+  const at::Tensor embedded =
+      transformer->embed(masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)),
+                         result.self_conditioned, masked.places);
   const at::Tensor wanted = masked.labels.flatten().index_select(0, masked.places);  // [asked]
-  const at::Tensor logits = transformer->predict(embedded.flatten(0, 1).index_select(0, masked.places))
-                                .to(at::kFloat);  // [asked, tokens]
+  const at::Tensor logits = transformer->predict(embedded).to(at::kFloat);  // [asked, tokens]
   const at::Tensor each = at::cross_entropy_loss(logits, wanted, {}, at::Reduction::None);
   result.total = each.mean();
   result.named = {{"prediction", result.total.detach()},

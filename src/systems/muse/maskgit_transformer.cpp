@@ -169,7 +169,7 @@ MaskGitContext MaskGitTransformerImpl::context(const at::Tensor& text, const at:
 }
 
 at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGitContext& context,
-                                         const at::Tensor& before) {
+                                         const at::Tensor& before, const at::Tensor& places) {
   const int64_t positions = tokens.size(1);
   require(positions <= config_.positions, "[maskgit] {} tokens do not fit into {} positions", positions,
           config_.positions);
@@ -181,6 +181,7 @@ at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGit
     // Rows that differ in their context alone have been the same until now.
     if (i == 0 && context.rows() > x.size(0)) x = x.repeat({context.rows() / x.size(0), 1, 1});
     x = read(i, x, context);
+    if (i + 1 == context.layers.size() && places.defined()) x = x.flatten(0, 1).index_select(0, places);
     x = feed_forward->at<FeedForwardImpl>(i).forward(x) + x;
   }
   return norm(x);

@@ -82,9 +82,10 @@ struct MaskGitTransformerImpl : torch::nn::Module {
 
   // tokens [batch, positions] int64, mask_token() where hidden; self_condition [batch, positions, dim], what
   // this function gave before, or undefined. A context may have several times as many rows: then the batch is
-  // read in each of its parts. -> [rows of the context, positions, dim]
+  // read in each of its parts. -> [rows of the context, positions, dim]; or [places, dim] where only some are
+  // wanted, int64 among all positions of all rows: others are spared what the last layer does to each alone.
   at::Tensor embed(const at::Tensor& tokens, const MaskGitContext& context,
-                   const at::Tensor& self_condition = {});
+                   const at::Tensor& self_condition = {}, const at::Tensor& places = {});
   at::Tensor predict(const at::Tensor& embedded);  // [..., dim] -> [..., outputs]
 
   int64_t mask_token() const { return config_.tokens; }

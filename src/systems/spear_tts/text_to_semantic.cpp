@@ -4,6 +4,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "nn/dense.h"
 #include "nn/feed_forward.h"
 
 namespace melete::spear_tts {
@@ -76,7 +77,7 @@ at::Tensor VocabularyImpl::starts(int64_t rows) const {
 }
 
 at::Tensor VocabularyImpl::logits(const at::Tensor& values) {
-  return at::linear(values, embedding->weight);
+  return dense(values, embedding->weight, {});
 }
 
 EarlyExitImpl::EarlyExitImpl(int64_t dim, int64_t classes) {

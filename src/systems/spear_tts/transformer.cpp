@@ -129,20 +129,19 @@ TransformerOutput TransformerImpl::forward(at::Tensor x, const at::Tensor& seen,
   for (int64_t i = 0; i < config_.depth; ++i) {
     LayerImpl& part = layer(i);
     AttentionImpl& own = *part.attention;
-    const at::Tensor normed = own.norm(x), pairs = own.keys_values(normed);
+    const at::Tensor normed = own.norm(x);
+    const auto pair = own.keys_values(normed).unbind(2);  // one gradient for both, where select() makes two
     AttentionOptions how = own.options(draws);
     how.hidden = hidden;
     how.causal = config_.writes;
-    x = x + project(attend(rotate(own.queries(normed), turn), rotate(pairs.select(2, 0), turn),
-                           pairs.select(2, 1), how),
-                    own.output);
+    x = x +
+        project(attend(rotate(own.queries(normed), turn), rotate(pair[0], turn), pair[1], how), own.output);
     if (config_.writes) {
       AttentionImpl& cross = *part.cross;
-      const at::Tensor others = cross.keys_values(context.values);
+      const auto others = cross.keys_values(context.values).unbind(2);
       AttentionOptions across = cross.options(draws);
       across.hidden = cross_hidden;
-      x = x + project(attend(cross.queries(cross.norm(x)), others.select(2, 0), others.select(2, 1), across),
-                      cross.output);
+      x = x + project(attend(cross.queries(cross.norm(x)), others[0], others[1], across), cross.output);
     }
     x = x + part.feed_forward->forward(x, draws);
     if (i + 1 == early_layer) result.early = x;

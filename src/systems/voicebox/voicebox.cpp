@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "nn/activation.h"
+#include "nn/dense.h"
 #include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/feed_forward.h"
@@ -133,7 +134,7 @@ VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given, const Draft
   }
   parts.push_back(context);
   const at::Tensor others = at::cat(parts, -1);
-  result.input = at::linear(others, input->weight.narrow(1, width, others.size(2)), input->bias);
+  result.input = dense(others, input->weight.narrow(1, width, others.size(2)), input->bias);
   result.valid = given.valid;
   if (given.valid.defined() && given.valid.size(1) != frames)
     result.valid = stretch_mask(given.valid, frames);
@@ -149,7 +150,7 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
           prepared.input.size(1));
   const at::Tensor relative = prepared.drafted.relative(noisy);
   const at::Tensor own =
-      at::linear(project_frames(relative), input->weight.narrow(1, 0, config_.input_dim()));
+      dense(project_frames(relative), input->weight.narrow(1, 0, config_.input_dim()), {});
   at::Tensor x = (prepared.input.view({batch / rows, rows, noisy.size(1), -1}) + own).flatten(0, 1);
   x = position_convolution(x, prepared.valid) + x;
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);
