@@ -1,6 +1,9 @@
 #include "cli/doctor_command.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
 
 namespace melete::doctor_test {
 
@@ -50,6 +53,20 @@ TEST(Doctor, SaysWhatAProcessorHasNot) {
   const EngineInfo old;
   for (const auto& [instructions, use] : instruction_use(old, VectorLevel::plain))
     EXPECT_EQ(use, "this processor has none") << instructions;
+}
+
+TEST(Engine, DenormalsAreZeroOnEveryThread) {
+  const at::Tensor tiny = at::full({1 << 20}, 1e-30f), small = at::full({1 << 20}, 1e-10f);
+  EXPECT_EQ((tiny * small).count_nonzero().item<int64_t>(), 0);
+  std::atomic<int> kept = 0;
+  at::parallel_for(0, 1 << 10, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      volatile float value = 1e-30f;
+      value = value * 1e-10f;
+      if (value != 0) ++kept;
+    }
+  });
+  EXPECT_EQ(kept, 0);
 }
 
 }  // namespace melete::doctor_test
