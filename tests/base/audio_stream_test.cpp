@@ -49,7 +49,9 @@ TEST(AudioStreams, PiecesGiveTheSoundOfTheWhole) {
       for (size_t i = 0; i < samples.size(); ++i) {
         power += samples[i] * samples[i];
         error += (audio.samples[i] - samples[i]) * (audio.samples[i] - samples[i]);
-        if (format != "opus") ASSERT_NEAR(audio.samples[i], samples[i], 1.0 / 32767) << format << i;
+        if (format != "opus") {
+          ASSERT_NEAR(audio.samples[i], samples[i], 1.0 / 32767) << format << i;
+        }
       }
       EXPECT_LT(error, power * 0.1) << format << " " << piece;
     }
