@@ -488,7 +488,7 @@ TEST(TrainingDisplay, ALineSaysLossExpectationQualityAndTime) {
     report.chance_levels = {{"generator.total", 20}, {"discriminator.stft", 2}};
     display.step(report);
     display.validation({1, {{"mel_distance", 1.75}, {"code_use_1", 0.25}}, {}, "online"});
-    ValidationReport averaged{1, {{"mel_distance", 1.5}}, {{"mel_distance", 3}}, "ema"};
+    ValidationReport averaged{1, {{"mel_distance", 1.5}}, {{"mel_distance", 3.0}}, "ema"};
     averaged.expected["mel_distance"] = {1.3, 1.6};
     display.validation(averaged);
     report = report_of(2);

@@ -55,7 +55,7 @@ TEST(ExpectedTables, AreOfTheirRecipesAndCanBeMissed) {
 // Schedules end where the recipe's do: --steps alone would squeeze them.
 TEST_F(ExpectedFigures, CodecAndSemanticStage) {
   const std::string recipes = MELETE_SOURCE_DIR "/recipes/";
-  melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "60", "--seed", "1"});
+  melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "240", "--seed", "1"});
   melete({"train", "soundstream", "--config", recipes + "soundstream/tiny.toml", "--data", at("music"), "--out",
           at("codec"), "--threads", "1", "--steps", "100", "--generator.schedule.decay_steps", "550",
           "--train.sample_every", "0"});
