@@ -426,9 +426,13 @@ void register_operators() {
   // Composite kernels that ask which device they are on, and know only their own.
   for (const char* name : {"convolution", "convolution_backward"})
     aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
-  aten.impl("_use_cudnn_ctc_loss", torch::CppFunction::makeFromBoxedFunction<&refuse>());
-  // What the CPU has a kernel for runs as that kernel, and not as what LibTorch composes for strangers.
   auto& dispatcher = c10::Dispatcher::singleton();
+  // LibTorch 2 asks with the lengths as tensors, too; both forms take those of the host, as a real GPU's do.
+  for (const char* overload : {"", "Tensor"})
+    if (dispatcher.findSchema({"aten::_use_cudnn_ctc_loss", overload}))
+      aten.impl(*overload ? "_use_cudnn_ctc_loss.Tensor" : "_use_cudnn_ctc_loss",
+                torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  // What the CPU has a kernel for runs as that kernel, and not as what LibTorch composes for strangers.
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = name.name.rfind("aten::", 0) == 0 ? dispatcher.findOp(name) : c10::nullopt;
     if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) || op->hasKernelForDispatchKey(kKey))

@@ -9,6 +9,7 @@
 #include "core/base/find_program.h"
 #include "every_recipe.h"
 #include "io/audio_tensor.h"
+#include "nn/mel_frames.h"
 #include "pretrained/import.h"
 #include "run/checkpoint.h"
 
@@ -105,7 +106,9 @@ UntrainedRuns::UntrainedRuns() : speaks_(!find_program("espeak-ng").empty()) {
              {"semantic_from", at / "tokenizer.safetensors"},
              {"frame_mean", -3.0},
              {"frame_deviation", 2.0}});
-  write_run(at / "vocos.safetensors", "vocos", {{"mel", {{"edges", "same"}}}});
+  // A vocoder wants the very frames that it was trained on: edges and floor are Voicebox's.
+  write_run(at / "vocos.safetensors", "vocos",
+            {{"mel", {{"edges", "same"}, {"floor", MelFramesConfig().floor}}}});
   if (!speaks_) return;
   run({"data", "synth", "--kind", "speech", "-o", at / "speech", "--count", "2", "--short_sentences",
        "--timings", at / "timings.jsonl"});
