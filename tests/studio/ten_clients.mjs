@@ -3,7 +3,7 @@
 // every second, samples); the same seconds of either. Prints a table; exits with 1 where the studio's memory grew by more
 // than a few megabytes over the second half.
 import { spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,6 +12,7 @@ const [program, seconds = "60", clients = "10"] = process.argv.slice(2);
 const turns = 3, work = mkdtempSync(join(tmpdir(), "melete-clients-"));
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
+mkdirSync(join(work, "runs"));
 writeFileSync(
   join(work, "small.toml"),
   `batch_size = 2
@@ -108,7 +109,7 @@ try {
   const port = Number(studio.said.match(/:(\d+)\//)[1]);
   for (let i = 0; i < 1200; ++i) {
     try {
-      if (rows().length > 50) break;
+      if (rows().length > 10) break;
     } catch {} // not there yet
     await wait(100);
   }
