@@ -80,7 +80,9 @@ std::string first_line_of(const std::exception& error) {
 
 void quiet_c10d() {
   // By name, because a LibTorch logs either through glog or by itself; its own level of the same numbers.
-  for (const char* level : {"_ZN3fLI17FLAGS_minloglevelE", "_ZN3c1022FLAGS_caffe2_log_levelE"})
+  // Debian's 2.6 has both names outside of any namespace.
+  for (const char* level : {"_ZN3fLI17FLAGS_minloglevelE", "_ZN3c1022FLAGS_caffe2_log_levelE",
+                            "FLAGS_caffe2_log_level", "FLAGS_minloglevel"})
     if (void* found = ::dlsym(RTLD_DEFAULT, level)) *static_cast<int32_t*>(found) = 3;  // only what is fatal
 }
 

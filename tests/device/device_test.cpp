@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -122,7 +123,10 @@ TEST_P(EveryRecipeOnAGpu, WaitsForItOnceAPhase) {
     trainer.step();
   }
   const auto after = gpu_traffic();
-  EXPECT_EQ(after.copies_out - before.copies_out, static_cast<int64_t>(made.task->phases().size()));
+  const auto phases = made.task->phases();  // a codec without discriminators has one that sits out
+  EXPECT_EQ(
+      after.copies_out - before.copies_out,
+      std::count_if(phases.begin(), phases.end(), [](const Phase& phase) { return phase.first_step <= 1; }));
   EXPECT_EQ(after.waiting_in, before.waiting_in);
 }
 
