@@ -79,8 +79,11 @@ enum class Way {
 void train_recipe(const std::string& name, Way way, Group& group, const std::string& out) {
   Prepared made = prepare(name, kParts * kItems, [&](Schema& settings) {
     settings.set("train.precision", "fp32");
-    // SoundStream's is taken of a mean over each rank's own batch, see docs/distributed.md.
-    if (name == "soundstream") settings.set("gradient_penalty_every", "0");
+    // Two parts of SoundStream's loss are taken over each rank's own batch, see docs/distributed.md.
+    if (name == "soundstream") {
+      settings.set("gradient_penalty_every", "0");
+      settings.set("model.loss.root_spectrum_weight", "0");
+    }
     // Small gradients move weights little, so that rounding stays rounding.
     for (const Option& option : settings.options())
       if (option.name().ends_with("optimiser.eps")) settings.set(option.name(), "1e-3");

@@ -21,7 +21,7 @@ MELETE_INLINE float exp_of(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const float scale = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  const float result = (p * r * r + r) * scale + scale;
+  const float result = (p * r * r + r + 1.f) * scale;  // no part of it is a denormal, which would be lost
   const float bounded = x < -87.f ? 0.f : x > 88.f ? std::bit_cast<float>(0x7f800000) : result;
   return x == x ? bounded : x;
 }

@@ -26,7 +26,11 @@ const YoungerSettings kYounger = {"quantizer.codebooks",
                                   "quantizer.lfq_activation",
                                   "code_order",
                                   "front",
-                                  "front_hop"};
+                                  "front_hop",
+                                  "noise_from_hz",
+                                  "quantizer.search_beams"};
+// Of these, those that came after a program that counted all settings.
+const YoungerSettings kYoungest = {"code_order", "front", "front_hop", "noise_from_hz", "quantizer.search_beams"};
 
 SoundStreamConfig telling_settings(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
@@ -59,13 +63,12 @@ std::string soundstream_identity(const SoundStreamImpl& model) {
 std::string latents_identity(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
   config.code_order = SoundStreamConfig{}.code_order;
-  return identity_of_model("soundstream latents", config, tensors_of(model),
-                           {"code_order", "front", "front_hop"});
+  return identity_of_model("soundstream latents", config, tensors_of(model), kYoungest);
 }
 
 std::vector<std::string> former_file_identities(const SoundStreamImpl& model) {
   // Of programs before the younger settings, and of those that wrote all of them.
-  return {former_identity(model, kYounger), former_identity(model, {"code_order", "front", "front_hop"})};
+  return {former_identity(model, kYounger), former_identity(model, kYoungest)};
 }
 
 }  // namespace melete
