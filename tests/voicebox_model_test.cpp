@@ -383,7 +383,7 @@ TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
   flow.hide_all = 1;
   // A student learns along the straight ways to speech, so its teacher must know some.
   Voicebox teacher(small_config()), student(small_config());
-  train_briefly(teacher, 150,
+  train_briefly(teacher, 400,
                 [&](Draws& draws) { return flow_matching_losses(teacher, batch, flow, draws).total; });
   {
     const at::NoGradGuard no_grad;  // it begins as its teacher, as a run does
@@ -402,7 +402,7 @@ TEST(VoiceboxDistillation, TheStudentComesNearerToItsTeacher) {
     return distillation_errors(student, teacher, condition, config.guidance, draws);
   };
   const auto before = error();
-  train_briefly(student, 150, [&](Draws& draws) {
+  train_briefly(student, 400, [&](Draws& draws) {
     return distillation_losses(student, teacher, batch, flow, config, draws).total;
   });
   const auto after = error();
