@@ -83,6 +83,10 @@ void train_recipe(const std::string& name, Way way, Group& group, const std::str
     if (name == "soundstream") {
       settings.set("gradient_penalty_every", "0");
       settings.set("model.loss.root_spectrum_weight", "0");
+      // Fewer codes than frames: codes that begin at the same frame are a tie, and what many stages leave of few
+      // frames is rounding, which then decides.
+      settings.set("model.codec.quantizer.codebook_size", "32");
+      settings.set("model.codec.quantizer.quantizers", "2");
     }
     // Small gradients move weights little, so that rounding stays rounding.
     for (const Option& option : settings.options())
