@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include "core/base/error.h"
-#include "gradient_check.h"
 #include "nn/draws.h"
+#include "small_voicebox.h"
 #include "systems/voicebox/distillation.h"
 #include "systems/voicebox/masks.h"
 
@@ -34,16 +34,8 @@ VoiceboxConfig small_config() {
   return config;
 }
 
-Voicebox moved(Voicebox model) {
-  const at::NoGradGuard no_grad;
-  uint64_t seed = 1;
-  for (at::Tensor& parameter : model->parameters()) parameter.add_(0.05 * noise(parameter.sizes(), seed++));
-  model->eval();
-  return model;
-}
-
 at::Tensor ids(int64_t rows, int64_t count, uint64_t seed) {
-  return noise({rows, count}, seed).abs().mul(1000).to(at::kLong).remainder(kTokens);
+  return token_ids(rows, count, seed, kTokens);
 }
 
 TEST(VoiceboxDraft, RunsOfTokens) {
@@ -55,7 +47,7 @@ TEST(VoiceboxDraft, RunsOfTokens) {
 }
 
 TEST(VoiceboxDraft, PaddingChangesNothing) {
-  Voicebox model = moved(Voicebox(small_config()));
+  Voicebox model = moved(Voicebox(small_config()), 0.05);
   const at::NoGradGuard no_grad;
   const int64_t frames = 12, longer = 19;
   FlowBatch batch;
@@ -63,17 +55,12 @@ TEST(VoiceboxDraft, PaddingChangesNothing) {
   batch.tokens = ids(3, frames, 2);
   FlowDraws draws{noise({3, frames, kFrameDim}, 4), at::tensor({0.1f, 0.5f, 0.8f}), noise({3, frames}, 5) > 0};
   const FlowLosses alone = flow_matching_losses(model, batch, {}, draws);
-  const auto padded = [&](const at::Tensor& x, double value) {
-    std::vector<int64_t> by(static_cast<size_t>(2 * (x.dim() - 1)), 0);
-    by.back() = longer - frames;
-    return at::constant_pad_nd(x, by, value);
-  };
-  const FlowBatch with = {padded(batch.frames, 3),
-                          padded(batch.tokens, -1),
+  const FlowBatch with = {padded(batch.frames, longer, 3),
+                          padded(batch.tokens, longer, -1),
                           first_frames(at::full({3}, frames, at::kLong), longer),
                           {},
                           {}};
-  draws = {padded(draws.noise, 1), draws.times, padded(draws.hidden, 1)};
+  draws = {padded(draws.noise, longer, 1), draws.times, padded(draws.hidden, longer, 1)};
   const FlowLosses losses = flow_matching_losses(model, with, {}, draws);
   expect_close(losses.rows, alone.rows, 1e-4);
   expect_close(losses.draft, alone.draft, 1e-4);
@@ -144,7 +131,7 @@ TEST(VoiceboxDraft, FindsTheMeanAndHowFarSpeechIsFromIt) {
 }
 
 TEST(VoiceboxDraft, AStudentThatEqualsItsTeacherHasNothingToLearn) {
-  Voicebox teacher = moved(Voicebox(small_config()));
+  Voicebox teacher = moved(Voicebox(small_config()), 0.05);
   FlowBatch batch;
   batch.frames = noise({2, 11, kFrameDim}, 1);
   batch.tokens = ids(2, 11, 2);

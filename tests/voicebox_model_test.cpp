@@ -7,13 +7,13 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "gradient_check.h"
 #include "io/pickled_tensors.h"
 #include "losses/flow_matching.h"
 #include "nn/depthwise.h"
 #include "nn/draws.h"
 #include "nn/mel_frames.h"
 #include "pretrained/vocos_features.h"
+#include "small_voicebox.h"
 #include "systems/voicebox/distillation.h"
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/masks.h"
@@ -57,18 +57,8 @@ TEST(Depthwise, EqualsTheEnginesConvolution) {
   }
 }
 
-// Norms that are steered start at doing nothing; moved, they do something.
-template <class Module>
-Module moved(Module module) {
-  const at::NoGradGuard no_grad;
-  uint64_t seed = 1;
-  for (at::Tensor& parameter : module->parameters()) parameter.add_(0.1 * noise(parameter.sizes(), seed++));
-  module->eval();
-  return module;
-}
-
 at::Tensor ids(int64_t rows, int64_t count, uint64_t seed) {
-  return noise({rows, count}, seed).abs().mul(1000).to(at::kLong).remainder(kTokens);
+  return token_ids(rows, count, seed, kTokens);
 }
 
 Condition some_condition(int64_t rows, int64_t frames, uint64_t seed) {
@@ -77,12 +67,6 @@ Condition some_condition(int64_t rows, int64_t frames, uint64_t seed) {
   condition.hidden = noise({rows, frames}, seed + 1) > 0;
   condition.tokens = ids(rows, frames, seed + 2);
   return condition;
-}
-
-at::Tensor padded(const at::Tensor& x, int64_t length, double value) {
-  std::vector<int64_t> by(static_cast<size_t>(2 * (x.dim() - 1)), 0);
-  by.back() = length - x.size(1);
-  return at::constant_pad_nd(x, by, value);
 }
 
 TEST(VoiceboxModel, PaddingChangesNothing) {

@@ -111,8 +111,7 @@ TEST_P(EveryRecipeOnAGpu, TrainsAsOnTheCpu) {
 }
 
 // A step waits for the device once a phase, to bring its numbers home, and what goes to it does not wait.
-TEST_P(EveryRecipeOnAGpu, WaitsForItOnceAPhase) {
-  Prepared made = prepare(GetParam(), 2);
+void expect_one_wait_a_phase(Prepared made) {
   made.config.device = "cuda";
   Trainer trainer({*made.task, *made.batches}, made.config);
   trainer.step();  // k-means starts of codebooks, first statistics
@@ -128,6 +127,18 @@ TEST_P(EveryRecipeOnAGpu, WaitsForItOnceAPhase) {
       after.copies_out - before.copies_out,
       std::count_if(phases.begin(), phases.end(), [](const Phase& phase) { return phase.first_step <= 1; }));
   EXPECT_EQ(after.waiting_in, before.waiting_in);
+}
+
+TEST_P(EveryRecipeOnAGpu, WaitsForItOnceAPhase) {
+  expect_one_wait_a_phase(prepare(GetParam(), 2));
+}
+
+// The recipes that the list is tested with have none.
+TEST(DraftOnAGpu, WaitsForItOnceAPhase) {
+  expect_one_wait_a_phase(prepare("voicebox", 2, [](Schema& settings) {
+    settings.set("told_by", "phonemes");
+    settings.set("model.draft.dim", "32");
+  }));
 }
 
 // A whole run: validates, samples, saves; what it saved goes on on the CPU, and the other way round.

@@ -54,7 +54,8 @@ Runs runs_of(const at::Tensor& tokens) {
        tokens.narrow(1, 1, frames - 1).ne(tokens.narrow(1, 0, frames - 1)).to(at::kLong)},
       1);
   runs.index = begins.cumsum(1);
-  const int64_t most = runs.index.max().item<int64_t>() + 1;
+  // As many as there can be, where to ask would be to wait for the device.
+  const int64_t most = tokens.is_cpu() ? runs.index.max().item<int64_t>() + 1 : frames;
   runs.tokens = at::full({batch, most}, -1, tokens.options()).scatter_(1, runs.index, tokens);
   const at::Tensor counts =
       at::zeros({batch, most}, tokens.options()).scatter_add_(1, runs.index, at::ones_like(tokens));
