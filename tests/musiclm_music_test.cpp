@@ -100,7 +100,7 @@ TEST(MusicLmMusic, PiecesAreNearerToTheirOwnText) {
   torch::manual_seed(1);
   const Pieces training = pieces_of(1, kTraining), held_out = pieces_of(2, kAsked);
   musiclm::MusicLm model;
-  model.audiolm.tokenizer = std::make_shared<PitchTokens>(training.waves, kTokens);
+  model.audiolm.tokenizer = pitch_tokens(training.waves, kTokens);
   model.audiolm.codec = std::make_shared<PitchCodec>(training.waves, kQuantizers, kCodes);
   const Codec& codec = *model.audiolm.codec;
   const at::Tensor semantic = model.audiolm.tokenizer->tokenize(training.waves);

@@ -76,7 +76,7 @@ TEST(Scale, ContinuationsStayInTheScaleOfTheirPrompt) {
              held_out = tonal_pieces(2, 48, kTonalRate, kSeconds);
   const at::Tensor waves = waves_of(training);
   AudioLm model;
-  model.tokenizer = std::make_shared<PitchTokens>(waves, kTokens);
+  model.tokenizer = pitch_tokens(waves, kTokens);
   model.codec = std::make_shared<PitchCodec>(waves, kQuantizers, kCodes);
   const auto items = tokens_of(waves, *model.tokenizer, *model.codec);
   const auto unseen = tokens_of(waves_of(held_out), *model.tokenizer, *model.codec);

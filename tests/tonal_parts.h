@@ -1,12 +1,13 @@
 // A codec and a semantic tokenizer for pitch alone, that are fitted in a second: with them AudioLM's three
 // stages can be trained end to end, from sound to sound, in a test. A frame of an eighth of a second is the
-// loudness of 48 semitones, its sum made equal; the codec keeps it in three stages of k-means and plays it
+// loudness of 48 semitones (nn/semitones.h); the codec keeps it in three stages of k-means and plays it
 // back with one oscillator a semitone; the tokenizer folds it into 12 pitch classes first.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,30 +18,15 @@
 
 namespace melete::testing {
 
-constexpr int64_t kTonalRate = 8000, kTonalHop = 1000, kTonalWindow = 4000;
-constexpr int64_t kLowestNote = 45, kSemitones = 48;  // from A2 on
+constexpr int64_t kTonalRate = 8000, kTonalHop = 1000;
 
-inline at::Tensor note_frequencies() {
-  return 440 * at::pow(2, (at::arange(kSemitones, at::kFloat) + static_cast<double>(kLowestNote - 69)) / 12);
-}
-
-// audio [batch, samples] -> [batch, frames, semitones], rows of length 1 (silence: shorter)
-inline at::Tensor semitones(const at::Tensor& audio) {
-  const int64_t frames = audio.size(1) / kTonalHop, margin = (kTonalWindow - kTonalHop) / 2;
-  const at::Tensor padded = at::constant_pad_nd(audio.narrow(1, 0, frames * kTonalHop), {margin, margin});
-  const at::Tensor windows =
-      padded.unfold(1, kTonalWindow, kTonalHop) * at::hann_window(kTonalWindow, at::kFloat);
-  const at::Tensor phase = at::arange(kTonalWindow, at::kFloat).unsqueeze(1) *
-                           note_frequencies().unsqueeze(0) * (2 * M_PI / kTonalRate);
-  const at::Tensor real = at::matmul(windows, at::cos(phase)),
-                   imaginary = at::matmul(windows, at::sin(phase));
-  const at::Tensor loudness = (real.square() + imaginary.square()).sqrt().sqrt();
-  return loudness / at::clamp_min(loudness.norm(2, -1, true), 1.0);
-}
-
-inline at::Tensor pitch_classes_of(const at::Tensor& frames) {
-  const at::Tensor folded = frames.unflatten(-1, {kSemitones / 12, 12}).square().sum(-2);
-  return folded / at::clamp_min(folded.norm(2, -1, true), 1e-3);
+inline SemitonesConfig tonal_frames(bool fold) {
+  SemitonesConfig config;
+  config.sample_rate_hz = kTonalRate;
+  config.hop = kTonalHop;
+  config.window = 4 * kTonalHop;
+  config.fold = fold;
+  return config;
 }
 
 inline at::Tensor centroids_of(const at::Tensor& rows, int64_t clusters) {
@@ -52,30 +38,16 @@ inline at::Tensor centroids_of(const at::Tensor& rows, int64_t clusters) {
   return fit_kmeans([&](int64_t) { return rows; }, config).centroids.vectors;
 }
 
-class PitchTokens final : public SemanticTokenizer {
- public:
-  PitchTokens(const at::Tensor& waves, int64_t clusters)
-      : table_(centroids_of(pitch_classes_of(semitones(waves)).flatten(0, 1), clusters)) {}
-  std::string kind() const override { return "pitch"; }
-  int64_t rate_hz() const override { return kTonalRate; }
-  int64_t samples_per_token() const override { return kTonalHop; }
-  int64_t codebook_size() const override { return table_.size(0); }
-  const std::string& identity() const override { return identity_; }
-  int64_t tokens(int64_t samples) const override { return samples / kTonalHop; }
-  int64_t shortest_samples() const override { return kTonalHop; }
-  at::Tensor tokenize(const at::Tensor& audio) const override {
-    return nearest_centroid(pitch_classes_of(semitones(audio)), table_);
-  }
-
- private:
-  at::Tensor table_;  // [clusters, 12]
-  std::string identity_ = "pitch tokens";
-};
+inline std::shared_ptr<SemanticTokenizer> pitch_tokens(const at::Tensor& waves, int64_t clusters) {
+  const SemitonesConfig config = tonal_frames(true);
+  const at::Tensor centroids = centroids_of(Semitones(config)(waves).flatten(0, 1), clusters);
+  return std::make_shared<KmeansTokenizer>(std::make_unique<SemitoneFeatures>(config), Centroids{centroids, {}, {}});
+}
 
 class PitchCodec final : public Codec {
  public:
   PitchCodec(const at::Tensor& waves, int64_t quantizers, int64_t codebook_size) : size_(codebook_size) {
-    at::Tensor rest = semitones(waves).flatten(0, 1);
+    at::Tensor rest = semitones_(waves).flatten(0, 1);
     for (int64_t i = 0; i < quantizers; ++i) {
       tables_.push_back(centroids_of(rest, codebook_size));
       rest = rest - tables_.back().index_select(0, nearest_centroid(rest, tables_.back()));
@@ -90,7 +62,7 @@ class PitchCodec final : public Codec {
   int64_t frames(int64_t samples) const override { return samples / kTonalHop; }
 
   at::Tensor encode(const at::Tensor& audio) const override {
-    at::Tensor rest = semitones(audio);
+    at::Tensor rest = semitones_(audio);
     std::vector<at::Tensor> codes;
     for (const at::Tensor& table : tables_) {
       codes.push_back(nearest_centroid(rest, table));
@@ -100,7 +72,7 @@ class PitchCodec final : public Codec {
   }
 
   at::Tensor decode(const at::Tensor& codes) const override {
-    at::Tensor frames = at::zeros({codes.size(0), codes.size(1), kSemitones});
+    at::Tensor frames = at::zeros({codes.size(0), codes.size(1), semitones_.dim()});
     for (int64_t i = 0; i < codes.size(2); ++i)
       frames = frames + at::embedding(tables_[static_cast<size_t>(i)], codes.select(2, i));
     const at::Tensor loudness =
@@ -108,11 +80,12 @@ class PitchCodec final : public Codec {
     const int64_t samples = codes.size(1) * kTonalHop;
     const at::Tensor smooth = at::upsample_linear1d(loudness, {samples}, false);
     const at::Tensor time = at::arange(samples, at::kDouble) * (2 * M_PI / kTonalRate);
-    const at::Tensor waves = at::sin(note_frequencies().to(at::kDouble).unsqueeze(1) * time).to(at::kFloat);
+    const at::Tensor waves = at::sin(semitones_.frequencies_hz().to(at::kDouble).unsqueeze(1) * time).to(at::kFloat);
     return (smooth * waves).sum(1) * 0.2;
   }
 
  private:
+  Semitones semitones_{tonal_frames(false)};
   int64_t size_;
   std::vector<at::Tensor> tables_;  // [codes, semitones]
   std::string identity_ = "pitch codec";

@@ -34,23 +34,26 @@ int64_t layer_of(const std::string& features) {
   return std::stoll(number);
 }
 
-std::unique_ptr<FrameFeatures> features_named(const std::string& name, const std::string& hubert,
-                                              const MfccConfig& mfcc) {
-  if (name == "mfcc") return std::make_unique<MfccFeatures>(mfcc);
-  if (!name.starts_with("hubert:"))
-    throw UsageError(fmt::format("--features expected mfcc or hubert:LAYER, got `{}`", name));
-  if (hubert.empty()) throw UsageError("--features hubert:LAYER needs --hubert FILE");
-  return std::make_unique<HubertFeatures>(load_hubert(hubert), layer_of(name));
-}
-
 struct Settings {
   KmeansConfig kmeans;
   MfccConfig mfcc;
+  SemitonesConfig semitones;
 };
 
 void describe(Schema& schema, Settings& settings) {
   describe(schema, settings.kmeans);
   schema.section("mfcc", settings.mfcc, "cepstral coefficients, for --features mfcc");
+  schema.section("semitones", settings.semitones, "loudness of notes, for --features semitones");
+}
+
+std::unique_ptr<FrameFeatures> features_named(const std::string& name, const std::string& hubert,
+                                              const Settings& settings) {
+  if (name == Mfcc::kName) return std::make_unique<MfccFeatures>(settings.mfcc);
+  if (name == Semitones::kName) return std::make_unique<SemitoneFeatures>(settings.semitones);
+  if (!name.starts_with("hubert:"))
+    throw UsageError(fmt::format("--features expected mfcc, semitones or hubert:LAYER, got `{}`", name));
+  if (hubert.empty()) throw UsageError("--features hubert:LAYER needs --hubert FILE");
+  return std::make_unique<HubertFeatures>(load_hubert(hubert), layer_of(name));
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ int kmeans_command(const std::vector<std::string>& args) {
   Schema schema = schema_of(settings);
   Arguments arguments("train kmeans",
                       "fits semantic tokens to your recordings: k-means over frames of features");
-  arguments.option("features", features_name, "mfcc, or hubert:LAYER");
+  arguments.option("features", features_name, "mfcc (what is said), semitones (which notes sound), or hubert:LAYER");
   arguments.option("hubert", hubert, "HuBERT's weights: what `melete import hubert` wrote, or as downloaded");
   arguments.option("data", data, "folder or manifest of recordings");
   arguments.option("out", out, "file to write");
@@ -73,6 +76,7 @@ int kmeans_command(const std::vector<std::string>& args) {
   arguments.settings(schema);
   arguments.example(
       "train kmeans --features mfcc --clusters 200 --data my-recordings -o semantic.safetensors");
+  arguments.example("train kmeans --features semitones --clusters 128 --data my-music -o semantic.safetensors");
   arguments.example(
       "train kmeans --features hubert:9 --hubert hubert.safetensors --clusters 500 --data my-recordings -o "
       "semantic.safetensors");
@@ -84,7 +88,7 @@ int kmeans_command(const std::vector<std::string>& args) {
   schema.check();
   const c10::Device device = machine.start();
 
-  auto features = put_on(device, features_named(features_name, hubert, settings.mfcc));
+  auto features = put_on(device, features_named(features_name, hubert, settings));
   auto entries = load_entries(data);
   fmt::print("{} recordings, {} features of {} numbers, {} a second, {} clusters\n", entries.size(),
              features->kind(), features->dim(),

@@ -25,6 +25,9 @@ void describe(Schema& schema, MfccConfig& config);
 
 class Mfcc {
  public:
+  using Config = MfccConfig;
+  static constexpr const char* kName = "mfcc";
+
   explicit Mfcc(const MfccConfig& config);
   // audio [batch, samples] -> [batch, samples / hop, 3 * coefficients]; frame t is centred on the middle of
   // the samples t * hop .. (t + 1) * hop, with silence around the recording.

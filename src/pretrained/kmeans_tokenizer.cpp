@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "nn/frozen.h"
 #include "nn/identity.h"
 
 namespace melete {
@@ -20,18 +19,14 @@ TensorMap below(const TensorMap& tensors, const std::string& prefix) {
   return result;
 }
 
+template <class Formula>
+std::unique_ptr<FrameFeatures> formula_features(const Json& config) {
+  typename Formula::Config settings;
+  schema_of(settings).apply(config.at(Formula::kName));
+  return std::make_unique<FormulaFeatures<Formula>>(settings);
+}
+
 }  // namespace
-
-at::Tensor MfccFeatures::frames_of(const at::Tensor& audio) const {
-  const at::Tensor wave = audio.to(device_);
-  const FrozenScope frozen(wave);
-  return mfcc_(wave).to(audio.device());
-}
-
-Json MfccFeatures::config() const {
-  MfccConfig config = mfcc_.config();
-  return {{"kind", "mfcc"}, {"mfcc", schema_of(config).json()}};
-}
 
 HubertFeatures::HubertFeatures(Hubert model, int64_t layer) : model_(std::move(model)), layer_(layer) {
   require(layer >= 1 && layer <= model_->config().layers,
@@ -111,12 +106,9 @@ TensorMap KmeansTokenizer::tensors() const {
 std::unique_ptr<FrameFeatures> make_features(const Json& config, const TensorMap& tensors,
                                              const std::string& where) {
   const std::string kind = config.value("kind", "");
-  if (kind == "mfcc") {
-    MfccConfig mfcc;
-    schema_of(mfcc).apply(config.at("mfcc"));
-    return std::make_unique<MfccFeatures>(mfcc);
-  }
-  require(kind == "hubert", "[{}] expected features `mfcc` or `hubert`, got `{}`", where, kind);
+  if (kind == Mfcc::kName) return formula_features<Mfcc>(config);
+  if (kind == Semitones::kName) return formula_features<Semitones>(config);
+  require(kind == "hubert", "[{}] expected features `mfcc`, `semitones` or `hubert`, got `{}`", where, kind);
   HubertConfig hubert;
   schema_of(hubert).apply(config.at("hubert"));
   Hubert model(hubert);

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "io/tensors.h"
+#include "nn/frozen.h"
 #include "nn/mfcc.h"
+#include "nn/semitones.h"
 #include "pretrained/hubert.h"
 #include "roles/placed.h"
 #include "roles/semantic_tokenizer.h"
@@ -16,7 +18,7 @@ namespace melete {
 // What k-means clusters. Frozen; callable from several threads at once.
 class FrameFeatures : public Placed {
  public:
-  virtual std::string kind() const = 0;  // "mfcc", "hubert"
+  virtual std::string kind() const = 0;  // "mfcc", "semitones", "hubert"
   virtual int64_t rate_hz() const = 0;
   virtual int64_t samples_per_frame() const = 0;
   virtual int64_t shortest_samples() const = 0;
@@ -28,24 +30,36 @@ class FrameFeatures : public Placed {
   virtual TensorMap tensors() const = 0;
 };
 
-class MfccFeatures final : public FrameFeatures {
+// Features that are a formula of the wave, with nothing learned in them.
+template <class Formula>
+class FormulaFeatures final : public FrameFeatures {
  public:
-  explicit MfccFeatures(const MfccConfig& config = {}) : mfcc_(config) {}
-  std::string kind() const override { return "mfcc"; }
-  int64_t rate_hz() const override { return mfcc_.config().sample_rate_hz; }
-  int64_t samples_per_frame() const override { return mfcc_.config().hop; }
-  int64_t shortest_samples() const override { return mfcc_.config().hop; }
-  int64_t frames(int64_t samples) const override { return samples / mfcc_.config().hop; }
-  int64_t dim() const override { return mfcc_.dim(); }
-  at::Tensor frames_of(const at::Tensor& audio) const override;
+  explicit FormulaFeatures(const typename Formula::Config& config = {}) : formula_(config) {}
+  std::string kind() const override { return Formula::kName; }
+  int64_t rate_hz() const override { return formula_.config().sample_rate_hz; }
+  int64_t samples_per_frame() const override { return formula_.config().hop; }
+  int64_t shortest_samples() const override { return formula_.config().hop; }
+  int64_t frames(int64_t samples) const override { return samples / formula_.config().hop; }
+  int64_t dim() const override { return formula_.dim(); }
+  at::Tensor frames_of(const at::Tensor& audio) const override {
+    const at::Tensor wave = audio.to(device_);
+    const FrozenScope frozen(wave);
+    return formula_(wave).to(audio.device());
+  }
   void move_to(at::Device device) override { device_ = device; }
-  nlohmann::ordered_json config() const override;
+  nlohmann::ordered_json config() const override {
+    typename Formula::Config config = formula_.config();
+    return {{"kind", Formula::kName}, {Formula::kName, schema_of(config).json()}};
+  }
   TensorMap tensors() const override { return {}; }
 
  private:
-  Mfcc mfcc_;
+  Formula formula_;
   at::Device device_ = at::kCPU;
 };
+
+using MfccFeatures = FormulaFeatures<Mfcc>;            // what is said
+using SemitoneFeatures = FormulaFeatures<Semitones>;  // which notes sound
 
 class HubertFeatures final : public FrameFeatures {
  public:

@@ -13,7 +13,7 @@ namespace melete {
 
 class SemanticTokenizer : public Placed {
  public:
-  virtual std::string kind() const = 0;               // "hubert", "mfcc", "vq-wav2vec"
+  virtual std::string kind() const = 0;               // "hubert", "mfcc", "semitones", ...
   virtual int64_t rate_hz() const = 0;                // that tokenize() expects
   virtual int64_t samples_per_token() const = 0;      // one token stands for this many samples
   virtual int64_t codebook_size() const = 0;          // ids are 0 .. codebook_size - 1

@@ -13,7 +13,7 @@ namespace melete {
 namespace {
 
 constexpr std::string_view kSpace = "\xe2\x96\x81";   // stands for a space inside pieces
-constexpr std::string_view kBroken = "\xef\xbf\xbd";  // stands for a byte that is no UTF-8
+constexpr std::string_view kBrokenText = "\xef\xbf\xbd";  // stands for a byte that is no UTF-8
 constexpr std::string_view kUnknownText = " \xe2\x81\x87 ";
 constexpr float kUnknownPenalty = 10;  // below the least likely piece
 constexpr int kUnigram = 1, kBytePairs = 2;
@@ -296,7 +296,7 @@ std::string SentencePieceModel::normalise(std::string_view text) const {
     if (const size_t taken = match_user_defined(rest)) return {rest.substr(0, taken), taken};
     std::string_view becomes;
     if (const size_t taken = match_rule(rest, becomes)) return {becomes, taken};
-    if (!valid_character(rest)) return {kBroken, 1};
+    if (!valid_character(rest)) return {kBrokenText, 1};
     const size_t taken = character_bytes(rest);
     return {rest.substr(0, taken), taken};
   };

@@ -11,8 +11,6 @@ namespace melete {
 
 namespace {
 
-constexpr char32_t kBroken = 0xFFFD;
-
 // The byte that Windows-1252 (or Latin-1) shows as this character; -1: none.
 int byte_of(char32_t point) {
   static const auto table = [] {

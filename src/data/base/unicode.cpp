@@ -29,7 +29,6 @@ struct Composition {
 
 #include "data/base/unicode_tables.inc"
 
-constexpr char32_t kBroken = 0xFFFD;
 
 // The run that holds a code point, or null. Runs are in order.
 template <class Run, size_t N>

@@ -6,7 +6,9 @@
 
 namespace melete {
 
-// Bytes that are no UTF-8 become U+FFFD.
+constexpr char32_t kBroken = 0xFFFD;  // stands for bytes that are no UTF-8
+
+// Bytes that are no UTF-8 become kBroken.
 std::u32string code_points(std::string_view utf8);
 std::string utf8(std::u32string_view text);
 void append_utf8(std::string& text, char32_t point);
