@@ -130,9 +130,8 @@ Alignment AlignerImpl::forward(const AlignerInput& given, double prior_share) {
   if (!config_.as_upstream) {
     result.scores = result.scores.log_softmax(-1);
     if (config_.prior > 0 && prior_share > 0)
-      result.scores =
-          result.scores + prior_share * diagonal_prior(sounding_span(given.frames.detach(), frame_lengths),
-                                                       phoneme_lengths, frames, n, config_.prior);
+      result.scores = result.scores + prior_share * diagonal_prior(frame_lengths, phoneme_lengths, frames, n,
+                                                                   config_.prior);
     result.scores = result.scores.masked_fill(absent, kImpossible);
   }
   result.soft = result.scores.softmax(-1);
@@ -167,25 +166,12 @@ at::Tensor path_of_durations(const at::Tensor& durations, int64_t frames) {
   return at::logical_and(times < ends, times >= ends - durations.unsqueeze(1));
 }
 
-SoundingSpan sounding_span(const at::Tensor& frames, const at::Tensor& frame_lengths) {
-  constexpr double kQuiet = 4;  // 35 dB below the loudest band of a recording
-  const at::Tensor times = at::arange(frames.size(1), frame_lengths.options()).unsqueeze(0);
-  const at::Tensor there = times < frame_lengths.unsqueeze(1);
-  const at::Tensor level = frames.amax(-1).masked_fill(there.logical_not(), -1e30);  // [batch, frames]
-  const at::Tensor sounds = level > level.amax(1, true) - kQuiet;
-  return {at::where(sounds, times, frame_lengths.unsqueeze(1)).amin(1),
-          at::where(sounds, times + 1, at::zeros_like(times)).amax(1)};
-}
-
-at::Tensor diagonal_prior(const SoundingSpan& span, const at::Tensor& phoneme_lengths, int64_t frames, int64_t n,
-                          double firmness) {
-  const auto options = span.begin.options().dtype(at::kDouble);
+at::Tensor diagonal_prior(const at::Tensor& frame_lengths, const at::Tensor& phoneme_lengths, int64_t frames,
+                          int64_t n, double firmness) {
+  const auto options = frame_lengths.options().dtype(at::kDouble);
   const auto rows = [](const at::Tensor& lengths) { return lengths.to(at::kDouble).view({-1, 1, 1}); };
-  const at::Tensor begin = rows(span.begin), total = rows(span.end) - begin;
-  const at::Tensor last = (rows(phoneme_lengths) - 1).clamp_min(0);
-  // 1 .. total, where there is sound
-  const at::Tensor step =
-      at::minimum((at::arange(1, frames + 1, options).view({1, -1, 1}) - begin).clamp_min(1), total);
+  const at::Tensor total = rows(frame_lengths), last = (rows(phoneme_lengths) - 1).clamp_min(0);
+  const at::Tensor step = at::minimum(at::arange(1, frames + 1, options).view({1, -1, 1}), total);
   const at::Tensor k = at::minimum(at::arange(n, options).view({1, 1, -1}), last);
   const at::Tensor a = firmness * step, b = firmness * (total + 1 - step);
   const auto log_beta = [](const at::Tensor& x, const at::Tensor& y) {

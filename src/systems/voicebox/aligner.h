@@ -71,18 +71,10 @@ at::Tensor monotonic_durations(const at::Tensor& scores, const at::Tensor& frame
 // Durations as a path: bool [batch, frames, n]
 at::Tensor path_of_durations(const at::Tensor& durations, int64_t frames);
 
-// From the first frame of each row that sounds to the end of the last one: int64 [batch]. Recordings begin and end in
-// silence, and no phoneme but the first and the last is said in it.
-struct SoundingSpan {
-  at::Tensor begin, end;
-};
-// frames: logarithms of magnitudes [batch, frames, bands]
-SoundingSpan sounding_span(const at::Tensor& frames, const at::Tensor& frame_lengths);
-
 // Logarithms of a beta-binomial distribution over phonemes for every frame, whose mean walks from the first
-// phoneme to the last while there is sound: [batch, frames, n]. firmness: how narrow it is.
-at::Tensor diagonal_prior(const SoundingSpan& span, const at::Tensor& phoneme_lengths, int64_t frames, int64_t n,
-                          double firmness);
+// phoneme to the last: [batch, frames, n]. firmness: how narrow it is.
+at::Tensor diagonal_prior(const at::Tensor& frame_lengths, const at::Tensor& phoneme_lengths, int64_t frames,
+                          int64_t n, double firmness);
 
 // Minus the logarithm of the probability of all forward paths together, by CTC: over phonemes' lengths,
 // averaged.

@@ -120,7 +120,7 @@ std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Ph
   input.frame_lengths = heard.lengths;
   input.phonemes = at::tensor(ids, at::kLong).unsqueeze(0).to(device);
   input.phoneme_lengths = at::full({1}, count, at::kLong);
-  const at::Tensor ends = model_->forward(input).durations[0].to(at::kCPU).cumsum(0);
+  const at::Tensor ends = model_->forward(input).durations[0].to(at::kCPU).cumsum(0) + heard.begins;
   // A frame stands for its hop where edges are "same", else it is centred on the hop's beginning.
   const double shift = mel_.config().edges == "same" ? 0 : 0.5;
   const double seconds = static_cast<double>(mel_.config().hop) / static_cast<double>(rate_hz());

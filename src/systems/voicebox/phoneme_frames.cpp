@@ -2,14 +2,25 @@
 
 #include <algorithm>
 
-#include "core/device.h"
-#include "systems/voicebox/masks.h"
-
 namespace melete::voicebox {
 
 namespace {
 
 constexpr double kFloor = -9;  // of the logarithm of a band: below it is silence, whatever made it
+constexpr double kQuiet = 4;   // 35 dB below the loudest band of a recording
+constexpr int64_t kMargin = 2;  // frames of silence that stay
+
+struct Span {
+  int64_t begin = 0, end = 0;
+};
+
+// bands [frames, mels] -> the frames from the first to the last that sounds, and a margin
+Span sounding(const at::Tensor& bands) {
+  const at::Tensor level = bands.amax(1);
+  const at::Tensor places = at::nonzero(level > level.max() - kQuiet).to(at::kCPU);  // [sounding, 1], in order
+  return {std::max<int64_t>(places[0].item<int64_t>() - kMargin, 0),
+          std::min<int64_t>(places[-1].item<int64_t>() + 1 + kMargin, bands.size(0))};
+}
 
 }  // namespace
 
@@ -19,19 +30,19 @@ at::Tensor ids_by_frame(const std::vector<int64_t>& ids, const std::vector<int64
 
 AlignerFrames aligner_frames(const MelFrames& mel, const at::Tensor& waves, const at::Tensor& samples) {
   const at::Tensor bands = mel(waves).clamp_min(kFloor);
-  const int64_t frames = bands.size(1);
-  AlignerFrames result;
   const at::Tensor known = samples.to(at::kCPU, at::kLong).contiguous();
-  result.lengths = at::empty_like(known);
-  for (int64_t i = 0; i < known.numel(); ++i)
-    result.lengths.data_ptr<int64_t>()[i] =
-        std::clamp<int64_t>(mel.frames(known.data_ptr<int64_t>()[i]), 1, frames);
-  const at::Tensor there = first_frames(sent_to(bands.device(), result.lengths), frames).unsqueeze(2);
-  const at::Tensor values = there.sum({1, 2}, true) * bands.size(2);
-  const auto mean = [&](const at::Tensor& x) { return (x * there).sum({1, 2}, true) / values; };
-  const at::Tensor centred = bands - mean(bands);
-  result.frames = centred / mean(centred.square()).sqrt().clamp_min(1e-3) * there;
-  return result;
+  std::vector<at::Tensor> rows;
+  std::vector<int64_t> begins, lengths;
+  for (int64_t i = 0; i < known.numel(); ++i) {
+    const int64_t own = std::clamp<int64_t>(mel.frames(known.data_ptr<int64_t>()[i]), 1, bands.size(1));
+    const Span span = sounding(bands[i].narrow(0, 0, own));
+    const at::Tensor row = bands[i].slice(0, span.begin, span.end);
+    const at::Tensor centred = row - row.mean();
+    rows.push_back(centred / centred.square().mean().sqrt().clamp_min(1e-3));
+    begins.push_back(span.begin);
+    lengths.push_back(span.end - span.begin);
+  }
+  return {at::pad_sequence(rows, /*batch_first=*/true), at::tensor(begins, at::kLong), at::tensor(lengths, at::kLong)};
 }
 
 }  // namespace melete::voicebox
