@@ -10,6 +10,12 @@
 
 namespace melete {
 
+namespace {
+
+constexpr double kManyShort = 0.3;
+
+}  // namespace
+
 int align_command(const std::vector<std::string>& args) {
   std::string data, from, out, known;
   MachineWords machine;
@@ -40,8 +46,13 @@ int align_command(const std::vector<std::string>& args) {
     fmt::print(stderr, "melete: skipped {}: {}\n", file.path, file.reason);
   require(!result.timings.list.empty(), "[data align] none of the recordings of {} could be aligned", data);
   write_timings(out, result.timings);
-  fmt::print("{}: timings of {} recordings, {} skipped\n", out, result.timings.list.size(),
-             result.skipped.size());
+  const double brief = voicebox::short_share(result.timings, aligner.frame_seconds());
+  fmt::print("{}: timings of {} recordings, {} skipped; {:.1f} % of the phonemes last one frame\n", out,
+             result.timings.list.size(), result.skipped.size(), 100 * brief);
+  if (brief > kManyShort)
+    fmt::print(stderr,
+               "melete: warning: so many phonemes of one frame are no alignment; has the aligner learned (its pictures show a "
+               "path of steps), and are the texts what is said?\n");
   if (known.empty()) return 0;
   const auto errors = voicebox::timing_errors(result.timings, read_timings(known));
   fmt::print(

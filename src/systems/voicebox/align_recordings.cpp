@@ -30,6 +30,14 @@ AlignedRecordings align_recordings(SpeechAligner& aligner, const std::vector<Man
   return result;
 }
 
+double short_share(const Timings& timings, double seconds) {
+  int64_t all = 0, brief = 0;
+  for (const SpokenTiming& timing : timings.list)
+    for (size_t i = 1; i + 1 < timing.ends_seconds.size(); ++i, ++all)
+      if (timing.ends_seconds[i] - timing.ends_seconds[i - 1] < seconds + 1e-6) ++brief;
+  return all == 0 ? 0 : static_cast<double>(brief) / static_cast<double>(all);
+}
+
 TimingErrors timing_errors(const Timings& found, const Timings& known) {
   const TimingIndex index(known.list);
   TimingErrors errors;

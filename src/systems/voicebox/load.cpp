@@ -123,10 +123,9 @@ std::vector<double> SpeechAligner::ends_seconds(const at::Tensor& wave, const Ph
   const at::Tensor ends = model_->forward(input).durations[0].to(at::kCPU).cumsum(0) + heard.begins;
   // A frame stands for its hop where edges are "same", else it is centred on the hop's beginning.
   const double shift = mel_.config().edges == "same" ? 0 : 0.5;
-  const double seconds = static_cast<double>(mel_.config().hop) / static_cast<double>(rate_hz());
   std::vector<double> result;
   for (int64_t i = 0; i < count; ++i)
-    result.push_back(std::max(0.0, static_cast<double>(ends[i].item<int64_t>()) - shift) * seconds);
+    result.push_back(std::max(0.0, static_cast<double>(ends[i].item<int64_t>()) - shift) * frame_seconds());
   result.back() = static_cast<double>(wave.size(0)) / static_cast<double>(rate_hz());
   return result;
 }

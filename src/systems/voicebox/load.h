@@ -43,6 +43,9 @@ class SpeechAligner {
   explicit SpeechAligner(const std::string& run_or_checkpoint, at::Device device = at::kCPU);
 
   int64_t rate_hz() const { return mel_.config().rate_hz; }
+  double frame_seconds() const {
+    return static_cast<double>(mel_.config().hop) / static_cast<double>(mel_.config().rate_hz);
+  }
   const PhonemizerConfig& phonemizer() const { return phonemizer_; }
   // wave [samples] at that rate. An Error where there are more phonemes than frames.
   std::vector<double> ends_seconds(const at::Tensor& wave, const Phonemes& phonemes);

@@ -46,6 +46,8 @@ class VoiceboxTask : public Task {
   nlohmann::ordered_json config() const override { return whole_config_; }
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
+  // The flow's own loss is beside what the draft leaves open, and rises as that gets less.
+  MainFigure main_figure() const override { return {model_->drafter.is_empty() ? "loss" : "draft", false}; }
 
   Voicebox& network() { return model_; }
 
