@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import "./settings.css";
 import { flatten } from "../format";
 import { Dot, Empty, Toggle, useLoaded } from "../parts";
 import { source } from "../source";
