@@ -282,7 +282,9 @@ TEST_F(StudioServer, SlowBodiesAreNotWaitedFor) {
       },
       "audio/wav");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-  if (answer) EXPECT_EQ(answer->status, 408);  // or the connection was closed before it was read
+  if (answer) {  // else the connection was closed before it was read
+    EXPECT_EQ(answer->status, 408);
+  }
   EXPECT_FALSE(fs::exists(root_ / "studio" / "uploads"));
   EXPECT_EQ(get("/api/runs").size(), 2u);
 }
