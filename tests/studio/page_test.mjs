@@ -25,6 +25,14 @@ function run(...words) {
   const done = spawnSync(program, words, { cwd: work, encoding: "utf8" });
   if (done.status !== 0) throw new Error(`melete ${words.join(" ")}: ${done.stderr}`);
 }
+// A connection that the server has closed meanwhile is found out when it is used: then once more.
+async function ask(...words) {
+  try {
+    return await fetch(...words);
+  } catch {
+    return fetch(...words);
+  }
+}
 async function until(what, ask, seconds = 60) {
   for (const end = Date.now() + seconds * 1000; Date.now() < end; await new Promise((r) => setTimeout(r, 100))) {
     const value = await ask();
@@ -85,7 +93,7 @@ function sameAgain(job) {
 // Asked as OpenAI's clients ask; when each piece came, and all of it.
 async function speak(url, input, format) {
   const began = Date.now();
-  const answer = await fetch(`${url}v1/audio/speech`, { method: "POST", body: JSON.stringify({ model: "tts-1", input, response_format: format }) });
+  const answer = await ask(`${url}v1/audio/speech`, { method: "POST", body: JSON.stringify({ model: "tts-1", input, response_format: format }) });
   const pieces = [], times = [];
   for await (const piece of answer.body) {
     pieces.push(piece);
@@ -242,7 +250,7 @@ async function test() {
   const heard = await until("decoded samples", async () => ((await tracks()).length >= 3 ? tracks() : null));
   const original = heard.find((track) => track.key.includes("_original"));
   // The same file as the program wrote it, read without a browser.
-  const bytes = (await (await fetch(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
+  const bytes = (await (await ask(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
   check(bytes > 1000 && Math.abs(original.seconds - 0.5) < 0.002, `a sample is decoded in the page: ${original.seconds} s`);
   check(original.level > -60 && original.level < 0 && original.peak <= 1, `at ${original.level.toFixed(1)} dB, as sound is`);
   check((await page.locator(".strip canvas").count()) === heard.length, "every player has a spectrogram");
@@ -377,7 +385,7 @@ async function test() {
   await shot(page, "play-wide-dark");
   check((await page.locator('#o-from optgroup[label="single checkpoints"] option').count()) >= 2, "single checkpoints are offered");
   await page.getByText("in memory: codec").waitFor();
-  const inside = await (await fetch(`${url}api/kept`)).json();
+  const inside = await (await ask(`${url}api/kept`)).json();
   check(inside.length === 1 && inside[0].path === "runs/short" && inside[0].bytes > 0, `the codec stays in memory: ${inside[0].bytes} bytes`);
   // The same recording once more, from the microphone this time.
   await page.getByRole("button", { name: "remove" }).click();
@@ -387,20 +395,20 @@ async function test() {
   await page.locator(".chip.good").waitFor();
   await page.getByRole("button", { name: "make it" }).click();
   await until("the second job", async () => (await page.locator(".job .pill.done").count()) === 2, 120);
-  const [again, before_] = await (await fetch(`${url}api/jobs`)).json();
+  const [again, before_] = await (await ask(`${url}api/jobs`)).json();
   check(/microphone/.test(again.command), "a recording of the microphone was coded");
   const took = (job) => job.ended - job.started;
   check(took(again) < took(before_), `with the codec in memory it took ${took(again).toFixed(2)} s, before that ${took(before_).toFixed(2)} s`);
   sameAgain(again);
   await page.getByRole("button", { name: "free it" }).click();
-  await until("free memory", async () => (await (await fetch(`${url}api/kept`)).json()).length === 0);
+  await until("free memory", async () => (await (await ask(`${url}api/kept`)).json()).length === 0);
   check(studio.code === undefined, "memory is freed when it is asked for");
   // A job that is cancelled takes its process along, and the next one has another.
-  const long = await (await fetch(`${url}api/jobs`, { method: "POST", body: JSON.stringify({ tool: "codec", settings: { ...before_.settings, from: "live" } }) })).json();
-  await until("that it runs or is over", async () => (await (await fetch(`${url}api/jobs/${long.id}`)).json()).state !== "waiting");
-  await fetch(`${url}api/jobs/${long.id}`, { method: "DELETE" });
+  const long = await (await ask(`${url}api/jobs`, { method: "POST", body: JSON.stringify({ tool: "codec", settings: { ...before_.settings, from: "live" } }) })).json();
+  await until("that it runs or is over", async () => (await (await ask(`${url}api/jobs/${long.id}`)).json()).state !== "waiting");
+  await ask(`${url}api/jobs/${long.id}`, { method: "DELETE" });
   const gone = await until("its end", async () => {
-    const { state } = await (await fetch(`${url}api/jobs/${long.id}`)).json();
+    const { state } = await (await ask(`${url}api/jobs/${long.id}`)).json();
     return ["done", "cancelled"].includes(state) && state;
   });
   check(gone === "cancelled", "a job can be cancelled while it runs");
@@ -412,12 +420,12 @@ async function test() {
       const [first_, last] = [heard.times[0], heard.times[heard.times.length - 1]];
       check(heard.times.length > 1 && first_ < last, `its first came after ${first_.toFixed(2)} s, its last after ${last.toFixed(2)} s`);
       if (format !== "wav") continue;
-      const whole = readFileSync(join(work, "runs/studio/made", (await (await fetch(`${url}api/jobs`)).json())[0].id, "result.wav"));
+      const whole = readFileSync(join(work, "runs/studio/made", (await (await ask(`${url}api/jobs`)).json())[0].id, "result.wav"));
       const samples = (heard.bytes.length - 44) / 2;
       check(samples > 8000 && Math.abs((whole.length - whole.indexOf("data") - 8) / 4 - samples) === 0, `${samples} samples, as many as the file has`);
     }
-    sameAgain((await (await fetch(`${url}api/jobs`)).json())[0]);
-    const inMemory = (await (await fetch(`${url}api/kept`)).json()).map((model) => model.kind);
+    sameAgain((await (await ask(`${url}api/jobs`)).json())[0]);
+    const inMemory = (await (await ask(`${url}api/kept`)).json()).map((model) => model.kind);
     check(["voicebox", "duration"].every((kind) => inMemory.includes(kind)), `in memory: ${inMemory.join(", ")}`);
   }
 

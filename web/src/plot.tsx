@@ -24,7 +24,12 @@ export interface PlotProps {
 }
 
 const kHour = 3600;
-const kRoundSeconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 6, 12, 24, 48, 96, 240, 480].map((hours) => hours * kHour)];
+// Up to any length: without one that fits, uPlot would never end.
+const kRoundSeconds = [
+  ...[0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800],
+  ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 480].map((hours) => hours * kHour),
+  ...Array.from({ length: 20 }, (_, power) => 24 * kHour * 50 * 10 ** power),
+];
 const kSync = uPlot.sync("steps");
 
 interface Built {
@@ -97,7 +102,11 @@ export function Plot(props: PlotProps) {
   const [said, setSaid] = useState("");
   const [hidden, setHidden] = useState<string[]>([]); // names
   zoom.current = props.zoom;
-  onZoom.current = props.onZoom;
+  // Nearer than numbers are exact there is nothing to see, and in a plot without a curve there is no place.
+  onZoom.current = (range) => {
+    if (range && !(range[1] - range[0] > 1e-6 * Math.max(1, Math.abs(range[1])))) return;
+    props.onZoom(range);
+  };
   const seen = <T extends { name: string }>(list?: T[]) => (list ?? []).filter((one) => !hidden.includes(one.name));
 
   useEffect(() => {
