@@ -10,7 +10,8 @@ namespace melete {
 class RunMetrics;
 
 // The table in a run's folder; null where there is none:
-//   {"data", "machine", "main", "label", "training": {figure: {"x": [steps], "low", "high"}}, "validation": the same}
+//   {"data", "machine", "main", "label", "training": {figure: {"x": [steps], "low", "high"}}, "validation":
+//   the same}
 using ReadExpected = std::function<nlohmann::ordered_json(const std::filesystem::path& run)>;
 
 // The same with "seconds" beside every "x": when the run came to these steps, or will. {} where there is no

@@ -276,7 +276,8 @@ std::vector<double> RunMetrics::seconds_at(const std::vector<int64_t>& steps) co
       seconds.push_back(steps_.seconds[row]);
   while (seconds.size() < steps.size())
     seconds.push_back(progress_.trained_seconds +
-                      static_cast<double>(steps[seconds.size()] - progress_.step) * progress_.seconds_per_step);
+                      static_cast<double>(steps[seconds.size()] - progress_.step) *
+                          progress_.seconds_per_step);
   return seconds;
 }
 

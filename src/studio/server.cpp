@@ -119,8 +119,7 @@ bool read_body(const StudioParts& parts, const httplib::Request& request, httpli
     return fits && soon;
   });
   if (!fits) reply_error(response, 413, fmt::format("expected at most {} bytes", most_bytes));
-  if (fits && !soon)
-    reply_error(response, 408, fmt::format("expected all of it within {} s", most_seconds));
+  if (fits && !soon) reply_error(response, 408, fmt::format("expected all of it within {} s", most_seconds));
   return fits && soon;
 }
 

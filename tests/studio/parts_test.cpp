@@ -406,7 +406,8 @@ TEST(Report, IsThePageWithItsRunsInside) {
 TEST(Report, HasWhatWasExpectedAndTheCommands) {
   TemporaryFolder folder;
   const fs::path run = make_run(fs::path(folder.path()) / "a", 5);
-  append(run / "commands.txt", "melete train soundstream --out a\nmelete train soundstream --out a --resume\n");
+  append(run / "commands.txt",
+         "melete train soundstream --out a\nmelete train soundstream --out a --resume\n");
   const auto read = [](const fs::path& path) {
     const ordered_json band{{"x", {2, 10}}, {"low", {1, 2}}, {"high", {3, 4}}};
     return path.filename() == "a" ? ordered_json{{"training", {{"loss", band}}}} : ordered_json();
@@ -431,10 +432,9 @@ TEST(ModelCard, SaysWhatTheFilesSay) {
   fs::create_directories(run / "eval");
   append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
   const std::string card = model_card(run.string());
-  for (const char* part :
-       {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
-        "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings", "codec 1.00 k",
-        "| by | `melete train soundstream --data 'a\\|b'` |"})
+  for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
+                           "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings",
+                           "codec 1.00 k", "| by | `melete train soundstream --data 'a\\|b'` |"})
     EXPECT_THAT(card, HasSubstr(part));
   EXPECT_THROW(model_card(folder.path()), Error);
 }
