@@ -4,7 +4,7 @@ import { seconds } from "../format";
 import { HeatMap, type HeatRow } from "../heatmap";
 import { Icon } from "../icons";
 import { Choice, Empty, Toggle, useLoaded, useVisible } from "../parts";
-import { type Corridor, corridorUntil, lastX, type Level, type Line, smoothed } from "../lines";
+import { type Corridor, corridorUntil, type Level, type Line, smoothed } from "../lines";
 import { Plot } from "../plot";
 import { source } from "../source";
 import { colourOf, useStore } from "../store";
@@ -105,18 +105,19 @@ function useCurves(shown: Shown, look: Look, wide: boolean, visible: boolean): C
 function corridorsOf(shown: Shown, look: Look, expected: Map<string, Expected>, lines: Line[], runs: Map<string, Run>, several: boolean): Corridor[] {
   const found = new Map<string, Corridor>();
   if (!shown.key.startsWith("loss/") || !look.expected || lines.length === 0) return [];
-  const end = lastX(lines), dim = getComputedStyle(document.documentElement).getPropertyValue("--dim").trim();
+  const dim = getComputedStyle(document.documentElement).getPropertyValue("--dim").trim();
   for (const [run, table] of expected)
     for (const side of ["training", "validation"] as const) {
       const curve = table[side]?.[shown.key.slice(5)];
       if (!curve) continue;
       const x = look.axis === "time" ? curve.seconds : curve.x, same = JSON.stringify([side, x, curve.low, curve.high]);
-      const until = (look.axis === "time" ? runs.get(run)?.trained_seconds : runs.get(run)?.step) ?? 0;
       const what = `expected${side === "validation" ? ` in validation${table.label ? ` ${table.label}` : ""}` : ""}`;
-      const before = found.get(same), of = several && !before ? (runs.get(run)?.name ?? run) : "";
+      const before = found.get(same);
+      const until = Math.max(before?.until ?? 0, (look.axis === "time" ? runs.get(run)?.trained_seconds : runs.get(run)?.step) ?? 0);
+      const of = several && !before ? (runs.get(run)?.name ?? run) : "";
       found.set(same, {
-        ...corridorUntil(x, curve.low, curve.high, end * 1.08),
-        until: Math.max(until, before?.until ?? 0),
+        ...corridorUntil(x, curve.low, curve.high, until * 1.08),
+        until,
         of,
         what,
         name: of ? `${of}, ${what}` : what,
