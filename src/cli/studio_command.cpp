@@ -16,6 +16,7 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
+#include "run/expectation.h"
 #include "studio/report.h"
 #include "studio/server.h"
 #include "systems/system.h"
@@ -58,6 +59,37 @@ nlohmann::ordered_json learning_rates(const nlohmann::ordered_json& config, int6
   } catch (const std::exception&) {  // settings of a younger program: no curve ahead of time
   }
   return rates;
+}
+
+// Of one side of a table: its figures by name, each as steps with low and high.
+nlohmann::ordered_json figures_json(const std::map<std::string, Expectation::Rows>& side) {
+  auto figures = nlohmann::ordered_json::object();
+  for (const auto& [name, rows] : side) {
+    nlohmann::ordered_json x = nlohmann::ordered_json::array(), low = x, high = x;
+    for (const auto& [step, band] : rows) {
+      x.push_back(step);
+      low.push_back(band.low);
+      high.push_back(band.high);
+    }
+    figures[name] = {{"x", x}, {"low", low}, {"high", high}};
+  }
+  return figures;
+}
+
+nlohmann::ordered_json read_expected(const std::filesystem::path& run) {
+  const std::string path = expectation_of_run(run.string());
+  if (!std::filesystem::exists(path)) return nullptr;
+  try {
+    const Expectation table = read_expectation(path);
+    return {{"data", table.data},
+            {"machine", table.machine},
+            {"main", table.main.name},
+            {"label", table.label},
+            {"training", figures_json(table.training)},
+            {"validation", figures_json(table.validation)}};
+  } catch (const Error&) {  // a broken table is none; the run itself has said so
+    return nullptr;
+  }
 }
 
 // Every generator in the systems' list, with the settings that all of them have.
@@ -118,6 +150,7 @@ int export_report(const std::vector<std::string>& args) {
   if (options.runs.empty()) throw UsageError("expected one run or more, got none");
   options.most_bytes = megabytes * 1'000'000;
   options.learning_rates = learning_rates;
+  options.expected = read_expected;
   const Report report = make_report(options);
   write_file_atomically(out, report.html);
   fmt::print("{}: {}, {} samples and pictures inside\n", out,
@@ -166,6 +199,7 @@ int studio_command(const std::vector<std::string>& args) {
   if (!arguments.parse(args)) return 0;
   options.port = static_cast<int>(port);
   options.learning_rates = learning_rates;
+  options.expected = read_expected;
   options.jobs.seconds = job_minutes * 60;
   options.jobs.memory_bytes = static_cast<int64_t>(memory_gigabytes * 1e9);
   options.jobs.kept_models = kept_models;

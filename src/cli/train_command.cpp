@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "cli/training_display.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/shell_line.h"
 #include "core/device.h"
 #include "core/engine.h"
 #include "dist/group.h"
@@ -118,6 +120,7 @@ KeptFiles read_settings_of_run(const std::string& folder, const std::string& wha
 }
 
 struct Words {
+  std::string line;  // as it was typed
   std::string what, out;
   bool resume, fresh, auto_resume, dry_run, one_batch;
   StartFrom from;
@@ -256,7 +259,10 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
                                             : StartMode::new_run);
     if (!folder->moved_aside().empty()) reporters.note("the old run is now in " + folder->moved_aside());
   }
-  if (folder) folder->write_config(schema.json());
+  if (folder) {
+    folder->write_config(schema.json());
+    std::ofstream(folder->path() + "/commands.txt", std::ios::app) << words.line << '\n';
+  }
   if (folder && expectation && !words.resume)
     write_file_atomically(expectation_of_run(folder->path()), expectation_text(*expectation));
 
@@ -370,10 +376,16 @@ int train_command(const std::vector<std::string>& args) {
     resume = fresh = false;
   }
 
+  std::vector<std::string> line = args;
+  line.insert(line.begin(), {"melete", "train"});
+  if (place.store_outside && place.run == Place().run)  // a rank that --procs has started
+    line.insert(line.end(), {"--procs", std::to_string(place.size)});
+
   Group group(place, recipe->train.dist);
   try {
     const int code =
-        train_in_group(group, *recipe, schema, arguments, {what, out, resume, fresh, auto_resume, dry_run, one_batch, from});
+        train_in_group(group, *recipe, schema, arguments,
+                       {shell_line(line), what, out, resume, fresh, auto_resume, dry_run, one_batch, from});
     group.finish();
     return code;
   } catch (const std::exception& error) {

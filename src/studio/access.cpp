@@ -28,7 +28,9 @@ std::string cookie(const std::string& cookies, const std::string& name) {
 }  // namespace
 
 bool is_loopback(const std::string& address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
+  // By its numbers: 127.0.0.1.evil.example is a name that anyone may point here.
+  return address == "localhost" || address == "::1" ||
+         (address.starts_with("127.") && address.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 bool same_secret(const std::string& a, const std::string& b) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/shell_line.h"
 #include "io/base/atomic_file.h"
 #include "studio/run_files.h"
 
@@ -40,24 +41,6 @@ bool read_progress(const std::string& line, std::string& part, double& share) {
 }
 
 }  // namespace
-
-std::string shell_line(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) {
-    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_./=,:+@%", c);
-    });
-    if (!line.empty()) line += ' ';
-    if (plain) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += '\'';
-  }
-  return line;
-}
 
 JobQueue::JobQueue(std::string program, fs::path folder, JobLimits limits)
     : program_(std::move(program)), folder_(std::move(folder)), limits_(limits) {

@@ -95,7 +95,4 @@ class JobQueue {
   std::thread thread_;
 };
 
-// As a person would type it in a shell.
-std::string shell_line(const std::vector<std::string>& words);
-
 }  // namespace melete

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/human.h"
+#include "core/base/shell_line.h"
 #include "core/base/version.h"
-#include "studio/jobs.h"
 #include "studio/run_files.h"
 #include "studio/run_index.h"
 
@@ -25,15 +25,19 @@ std::string day(double time) {
   return time > 0 ? fmt::format("{:%Y-%m-%d}", fmt::gmtime(static_cast<std::time_t>(time))) : "unknown";
 }
 
+// A stroke would end the cell of a table.
+std::string in_a_cell(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
 void flat_settings(const ordered_json& value, const std::string& name, std::string& rows) {
   if (value.is_object()) {
     for (const auto& [key, inner] : value.items())
       flat_settings(inner, name.empty() ? key : name + "." + key, rows);
     return;
   }
-  std::string text = value.dump();
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  rows += fmt::format("| {} | `{}` |\n", name, text);
+  rows += fmt::format("| {} | `{}` |\n", name, in_a_cell(value.dump()));
 }
 
 std::string table_text(const ordered_json& table) {
@@ -73,6 +77,8 @@ std::string model_card(const std::string& run_folder) {
     parameters +=
         fmt::format("{}{} {}", parameters.empty() ? "" : ", ", part, human_count(count.get<double>()));
   for (const auto& line : details["data"]) data += (data.empty() ? "" : "; ") + line.get<std::string>();
+  for (const auto& command : details["commands"])
+    fact("by", fmt::format("`{}`", in_a_cell(command.get<std::string>())));
   fact("parameters", parameters);
   fact("data", data);
   fact("machine",

@@ -129,6 +129,7 @@ Report make_report(const ReportOptions& options) {
     index.read(".", [&](const RunMetrics& metrics) {
       data["curves"][name] = curves_of(metrics, false);
       data["curves_by_time"][name] = curves_of(metrics, true);
+      data["expected"][name] = expected_curves(options.expected, run, metrics);
     });
     data["samples"][name] = chosen_samples(run, name, options, files);
     data["tables"][name] = run_tables(run);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "studio/expected.h"
+
 namespace melete {
 
 struct ReportOptions {
@@ -16,6 +18,7 @@ struct ReportOptions {
   int64_t most_bytes = 64 << 20;        // of samples and pictures, before they are written as text
   std::function<nlohmann::ordered_json(const nlohmann::ordered_json& config, int64_t steps)> learning_rates =
       {};
+  ReadExpected expected = {};
 };
 
 struct Report {

@@ -35,12 +35,12 @@ struct StudioParts {
 
 void reply_json(httplib::Response& response, const nlohmann::ordered_json& value, int status = 200);
 void reply_error(httplib::Response& response, int status, const std::string& message);
-// Body of a request, at most so many bytes; false after an error was replied.
-bool read_body(const httplib::Request& request, httplib::Response& response,
+// Body of a request, at most so many bytes and in bounded time; false after an error was replied.
+bool read_body(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                const httplib::ContentReader& reader, size_t most_bytes, std::string& body);
 
 // The same as a JSON object.
-bool read_object(const httplib::Request& request, httplib::Response& response,
+bool read_object(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                  const httplib::ContentReader& reader, nlohmann::ordered_json& object);
 // A text of an object, where it has one of that name; an Error where it is no text.
 std::string text_of(const nlohmann::ordered_json& object, const char* key, const std::string& otherwise = "");

@@ -83,10 +83,10 @@ const StudioTool* find_tool(const StudioParts& parts, const std::string& name) {
   return nullptr;
 }
 
-bool read_object(const httplib::Request& request, httplib::Response& response,
+bool read_object(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                  const httplib::ContentReader& reader, ordered_json& object) {
   std::string body;
-  if (!read_body(request, response, reader, kLargestObject, body)) return false;
+  if (!read_body(parts, request, response, reader, kLargestObject, body)) return false;
   object = ordered_json::parse(body, nullptr, false);
   if (object.is_object()) return true;
   reply_error(response, 400, "expected a JSON object");
@@ -116,13 +116,13 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
   server.Post("/api/blind",
               [&parts](const Request& request, Response& response, const ContentReader& reader) {
                 ordered_json given;
-                if (read_object(request, response, reader, given))
+                if (read_object(parts, request, response, reader, given))
                   reply_json(response, parts.blind.add(given), 201);
               });
   server.Post(
       "/api/uploads", [&parts](const Request& request, Response& response, const ContentReader& reader) {
         std::string body;
-        if (read_body(request, response, reader, kLargestUpload, body))
+        if (read_body(parts, request, response, reader, kLargestUpload, body))
           reply_json(response, {{"path", keep_upload(parts, request.get_param_value("name"), body)}}, 201);
       });
   server.Get("/api/tools", [&parts](const Request&, Response& response) {
@@ -144,7 +144,7 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
              [&parts](const Request&, Response& response) { reply_json(response, jobs_with_paths(parts)); });
   server.Post("/api/jobs", [&parts](const Request& request, Response& response, const ContentReader& reader) {
     ordered_json asked;
-    if (!read_object(request, response, reader, asked)) return;
+    if (!read_object(parts, request, response, reader, asked)) return;
     const StudioTool* tool = find_tool(parts, text_of(asked, "tool"));
     if (!tool || !parts.jobs)
       return reply_error(response, 404, "there is no such tool; /api/tools lists them");

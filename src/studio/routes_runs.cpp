@@ -187,7 +187,7 @@ void add_run_routes(httplib::Server& server, StudioParts& parts) {
   server.Post("/api/curves", [&parts](const Request& request, Response& response,
                                       const httplib::ContentReader& reader) {
     std::string body;
-    if (!read_body(request, response, reader, kLargestRequest, body)) return;
+    if (!read_body(parts, request, response, reader, kLargestRequest, body)) return;
     const auto asked = ordered_json::parse(body, nullptr, false);
     if (!asked.is_object()) return reply_error(response, 400, "expected a JSON object");
     try {
@@ -216,6 +216,15 @@ void add_run_routes(httplib::Server& server, StudioParts& parts) {
     reply_json(response, parts.options.learning_rates
                              ? parts.options.learning_rates(run_config(*folder), steps)
                              : ordered_json::object());
+  });
+  server.Get("/api/expected", [&parts](const Request& request, Response& response) {
+    const auto folder = run_folder(parts, request, response);
+    if (!folder) return;
+    ordered_json curves;
+    parts.index.read(request.get_param_value("run"), [&](const RunMetrics& metrics) {
+      curves = expected_curves(parts.options.expected, *folder, metrics);
+    });
+    reply_json(response, curves);
   });
   server.Get("/api/opus", [&parts](const Request& request, Response& response) {
     send_through_opus(parts, request, response);

@@ -194,7 +194,7 @@ void add_speech_routes(httplib::Server& server, StudioParts& parts) {
   server.Post("/v1/audio/speech",
               [&parts](const Request& request, Response& response, const httplib::ContentReader& reader) {
                 ordered_json asked;
-                if (read_object(request, response, reader, asked)) speak(parts, asked, response);
+                if (read_object(parts, request, response, reader, asked)) speak(parts, asked, response);
               });
   server.Get("/v1/models", [&parts](const Request&, Response& response) { list_models(parts, response); });
 }

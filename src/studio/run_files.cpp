@@ -72,6 +72,14 @@ ordered_json run_checkpoints(const fs::path& run) {
   return list;
 }
 
+std::vector<std::string> run_commands(const fs::path& run) {
+  std::istringstream lines(read_small(run / "commands.txt"));
+  std::vector<std::string> commands;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) commands.push_back(line);
+  return commands;
+}
+
 std::string newest_sample(const fs::path& run, const std::string& written_path) {
   // .../samples/step_00000100/name.flac: the last three parts hold on every machine.
   const fs::path written(written_path);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace melete {
 
@@ -15,6 +16,8 @@ bool is_run_folder(const std::filesystem::path& folder);
 nlohmann::ordered_json run_config(const std::filesystem::path& run);  // null where there is none
 nlohmann::ordered_json run_checkpoints(
     const std::filesystem::path& run);  // [{"name", "step", "bytes"}], newest first
+// The lines that started it and went on with it, oldest first, as a shell takes them.
+std::vector<std::string> run_commands(const std::filesystem::path& run);
 
 // The sample that a row of the metrics names, where it lies in this folder today (rows hold the path of the
 // machine that wrote it); else empty.

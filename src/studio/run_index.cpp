@@ -201,6 +201,9 @@ ordered_json RunIndex::summary_of(const std::string& id, const Run& run) const {
   for (const auto& [name, value] : p.losses) out["losses"][name] = or_null(value);
   out["chance_levels"] = ordered_json::object();
   for (const auto& [name, value] : p.chance_levels) out["chance_levels"][name] = or_null(value);
+  out["expected"] = ordered_json::object();
+  for (const auto& [name, band] : p.expected)
+    out["expected"][name] = {or_null(band.first), or_null(band.second)};
   // Code use is measured in validation; "online" is what the training sees.
   for (const auto& [label, table] : run.metrics.validations()) {
     const auto use = table.columns.find("code_use");
@@ -250,6 +253,7 @@ ordered_json RunIndex::details(const std::string& id) const {
   }
   out["config"] = run_config(folder);
   out["checkpoints"] = run_checkpoints(folder);
+  out["commands"] = run_commands(folder);
   return out;
 }
 

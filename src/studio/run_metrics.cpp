@@ -174,6 +174,7 @@ void RunMetrics::take(std::string_view line) {
     keep_text(warnings_, row, step, time);
     if (text(row, "text").find("went back to") != std::string::npos) ++progress_.rollbacks;
   } else if (kind == "finished") {
+    progress_.step = std::max(progress_.step, step);
     progress_.finished_reason = text(row, "reason");
     if (progress_.finished_reason.empty()) progress_.finished_reason = "finished";
   }
@@ -222,6 +223,10 @@ void RunMetrics::take_step(const ordered_json& row, double time) {
   }
   if (const auto levels = row.find("chance_levels"); levels != row.end() && levels->is_object())
     for (const auto& [name, value] : levels->items()) p.chance_levels[name] = number(value);
+  p.expected.clear();
+  if (const auto bands = row.find("expected"); bands != row.end() && bands->is_object())
+    for (const auto& [name, band] : bands->items())
+      if (band.is_array() && band.size() == 2) p.expected[name] = {number(band[0]), number(band[1])};
 
   recent_.push_back({time, seconds, wait, items, p.step});
   if (recent_.size() > kRecentSteps) recent_.pop_front();
@@ -262,6 +267,18 @@ std::pair<const MetricTable*, const std::vector<float>*> RunMetrics::find(const 
   const auto values = table->columns.find(column);
   if (values == table->columns.end()) return {nullptr, nullptr};
   return {table, &values->second};
+}
+
+std::vector<double> RunMetrics::seconds_at(const std::vector<int64_t>& steps) const {
+  std::vector<double> seconds;
+  for (size_t row = 0; row < steps_.rows(); ++row)
+    while (seconds.size() < steps.size() && steps[seconds.size()] <= steps_.steps[row])
+      seconds.push_back(steps_.seconds[row]);
+  while (seconds.size() < steps.size())
+    seconds.push_back(progress_.trained_seconds +
+                      static_cast<double>(steps[seconds.size()] - progress_.step) *
+                          progress_.seconds_per_step);
+  return seconds;
 }
 
 }  // namespace melete

@@ -41,6 +41,7 @@ struct RunProgress {
   std::string newest_sample;                                               // as the row names it
   std::vector<std::pair<std::string, double>> losses;  // of the newest step, in their order
   std::map<std::string, double> chance_levels;
+  std::map<std::string, std::pair<double, double>> expected;  // of the newest step: low and high by loss
 };
 
 class RunMetrics {
@@ -64,6 +65,9 @@ class RunMetrics {
   std::vector<std::string> series_names() const;
   // The table and column behind a name; both null where there is none.
   std::pair<const MetricTable*, const std::vector<float>*> find(const std::string& series) const;
+  // Seconds of training when the run first came to each of these steps (ascending); of steps that are still
+  // ahead, when it will at the speed of its last steps.
+  std::vector<double> seconds_at(const std::vector<int64_t>& steps) const;
 
  private:
   void forget();

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -102,20 +103,24 @@ void reply_error(httplib::Response& response, int status, const std::string& mes
   reply_json(response, {{"error", {{"message", message}, {"code", status}}}}, status);
 }
 
-bool read_body(const httplib::Request& request, httplib::Response& response,
+bool read_body(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                const httplib::ContentReader& reader, size_t most_bytes, std::string& body) {
   if (request.is_multipart_form_data()) {
     reply_error(response, 415, "send the bytes themselves, not a form");
     return false;
   }
-  bool fits = true;
+  bool fits = true, soon = true;
+  const double most_seconds = parts.options.body_seconds;
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::duration<double>(most_seconds);
   reader([&](const char* data, size_t count) {
     fits = body.size() + count <= most_bytes;
-    if (fits) body.append(data, count);
-    return fits;
+    soon = std::chrono::steady_clock::now() < latest;
+    if (fits && soon) body.append(data, count);
+    return fits && soon;
   });
   if (!fits) reply_error(response, 413, fmt::format("expected at most {} bytes", most_bytes));
-  return fits;
+  if (fits && !soon) reply_error(response, 408, fmt::format("expected all of it within {} s", most_seconds));
+  return fits && soon;
 }
 
 struct Studio::Parts {

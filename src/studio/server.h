@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "studio/expected.h"
 #include "studio/tools.h"
 
 namespace melete {
@@ -24,6 +25,8 @@ struct StudioOptions {
   // Rates of every phase over a run, from its settings: {"generator": {"x": [...], "y": [...]}}; may be
   // empty.
   std::function<nlohmann::ordered_json(const nlohmann::ordered_json& config, int64_t steps)> learning_rates;
+  ReadExpected expected;     // may be empty
+  double body_seconds = 60;  // one that comes byte by byte is not waited for any longer
   JobLimits jobs;
 };
 

@@ -1,16 +1,17 @@
 // The page in Chromium, beside a training that is really going on. node page_test.mjs PROGRAM SOURCE_FOLDER
 // With MELETE_SHOTS=FOLDER it leaves pictures of every view there, for people to look at.
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
+import { Beside, tinyCodec } from "./beside_training.mjs";
 
 const program = process.argv[2], recipes = join(process.argv[3], "recipes");
 const work = mkdtempSync(join(tmpdir(), "melete-page-"));
 const shots = process.env.MELETE_SHOTS;
 const started = Date.now();
-const children = [];
+const beside = new Beside(program, work);
 const problems = [];
 let checks = 0;
 
@@ -24,21 +25,20 @@ function run(...words) {
   const done = spawnSync(program, words, { cwd: work, encoding: "utf8" });
   if (done.status !== 0) throw new Error(`melete ${words.join(" ")}: ${done.stderr}`);
 }
-function start(words, log) {
-  const child = spawn(program, words, { cwd: work, stdio: ["ignore", "pipe", "pipe"] });
-  children.push(child);
-  child.said = "";
-  for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (child.said += data));
-  child.on("exit", (code) => (child.code = code));
-  child.log = log;
-  return child;
+// A connection that the server has closed meanwhile is found out when it is used: then once more.
+async function ask(...words) {
+  try {
+    return await fetch(...words);
+  } catch {
+    return fetch(...words);
+  }
 }
 async function until(what, ask, seconds = 60) {
   for (const end = Date.now() + seconds * 1000; Date.now() < end; await new Promise((r) => setTimeout(r, 100))) {
     const value = await ask();
     if (value) return value;
   }
-  throw new Error(`waited ${seconds} s for: ${what}\n${children.map((child) => child.said.slice(-500)).join("\n")}`);
+  throw new Error(`waited ${seconds} s for: ${what}\n${beside.lastWords()}`);
 }
 
 // A voice of a few steps: what it says is nothing, but it is said sentence by sentence. Returns a text that it knows the
@@ -53,6 +53,34 @@ function trainSpeech() {
   return readdirSync(join(work, "speech")).filter((name) => name.endsWith(".txt")).sort().slice(0, 3).map((name) => readFileSync(join(work, "speech", name), "utf8").trim()).join(" ");
 }
 
+// Whether a plot has the corridor of the run's table, with its numbers at its first step.
+async function expectedIn(plot, name = "generator.loss") {
+  const table = readFileSync(join(work, "runs/live/expect.toml"), "utf8");
+  const [, step, low, high] = table.slice(table.indexOf(`[training."${name}"]`)).match(/(\d+) = \[([\d.e+-]+), ([\d.e+-]+)\]/).map(Number);
+  return until(`${low} to ${high} at step ${step}`, () =>
+    plot.evaluate(
+      ({ plot }, [at, ...edges]) =>
+        plot?.bands.some((band) => {
+          const index = plot.data[0].indexOf(at), values = band.series.map((series) => plot.data[series][index]);
+          return index >= 0 && values[1] === edges[0] && values[0] === edges[1];
+        }),
+      [step, low, high],
+    ),
+  );
+}
+
+// A run of 100,000 steps as the trainer leaves it.
+function writeLongRun() {
+  const folder = join(work, "runs/long"), lines = ['{"kind":"start","step":0,"time":1000,"task":"soundstream","steps_total":100000}'];
+  mkdirSync(folder);
+  for (let step = 1; step <= 100000; ++step) {
+    const loss = (3 / Math.sqrt(step) + 0.2 * Math.sin(step / 900) ** 2 + 0.1 * Math.sin(step * 7)).toFixed(5);
+    lines.push(`{"kind":"step","step":${step},"time":${1000 + step / 10},"losses":{"loss":${loss}},"gradient_norms":{"all":${(1 + Math.sin(step) ** 2).toFixed(4)}},"learning_rates":{"all":0.001},"seconds":0.1,"data_wait_seconds":0.001,"items_per_second":80,"skipped_total":0}`);
+  }
+  lines.push('{"kind":"finished","step":100000,"time":12000,"reason":"done"}');
+  writeFileSync(join(folder, "metrics.jsonl"), `${lines.join("\n")}\n`);
+}
+
 // The command beside a result gives the same bytes in a shell, where nothing was in memory.
 function sameAgain(job) {
   const paths = job.results.map((path) => join(work, "runs", path));
@@ -65,7 +93,7 @@ function sameAgain(job) {
 // Asked as OpenAI's clients ask; when each piece came, and all of it.
 async function speak(url, input, format) {
   const began = Date.now();
-  const answer = await fetch(`${url}v1/audio/speech`, { method: "POST", body: JSON.stringify({ model: "tts-1", input, response_format: format }) });
+  const answer = await ask(`${url}v1/audio/speech`, { method: "POST", body: JSON.stringify({ model: "tts-1", input, response_format: format }) });
   const pieces = [], times = [];
   for await (const piece of answer.body) {
     pieces.push(piece);
@@ -77,35 +105,11 @@ async function speak(url, input, format) {
 async function test() {
   // A codec of a few hundred weights: a step takes milliseconds, so that there is always something new to see.
   run("data", "synth", "-o", "music", "--count", "4", "--seconds", "1", "--rate", "8000", "--format", "wav");
-  writeFileSync(
-    join(work, "tiny.toml"),
-    `batch_size = 2
-[data]
-segment_seconds = 0.5
-valid_fraction = 0
-[model.codec]
-sample_rate_hz = 8000
-channels = 2
-strides = [4, 8]
-channel_multiples = [1, 2]
-dim = 4
-attention = false
-quantizer = { quantizers = 3, codebook_size = 8 }
-[model]
-discriminator_scales = [1]
-multi_scale = { channels = 2, layers = 1, groups = [2] }
-stft = { channels = 2, channel_multiples = [1], frequency_strides = [2], time_strides = [2] }
-[generator.schedule]
-kind = "cosine"
-warmup_steps = 20
-[train]
-validate_every = 10
-sample_every = 40
-save_every = 40
-`,
-  );
-  const training = start(["train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/live", "--steps", "100000", "--threads", "1"]);
-  run("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/short", "--steps", "20", "--threads", "1", "--train.seed", "5");
+  writeFileSync(join(work, "tiny.toml"), tinyCodec({ validate_every: 10, sample_every: 40, save_every: 40 }));
+  // What the recipe gives is measured first, so that the run beside the page goes by a table.
+  run("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/short", "--steps", "40", "--threads", "1", "--train.seed", "5");
+  run("recipe", "measure", "runs/short", "-o", "tiny.expect.toml", "--data", "four pieces of music");
+  const training = beside.start("train", "soundstream", "--config", "tiny.toml", "--data", "music", "--out", "runs/live", "--steps", "100000", "--threads", "1");
   // Pictures over a few steps, a tokenizer in a file of its own, and texts as a reader of speech leaves them.
   run("data", "synth", "--kind", "pictures", "-o", "shapes", "--count", "12", "--size", "32");
   run("train", "vqgan", "--config", join(recipes, "muse/vqgan_tiny.toml"), "--data", "shapes", "--out", "runs/pictures", "--steps", "6", "--threads", "1",
@@ -118,7 +122,7 @@ save_every = 40
   }
   writeFileSync(join(work, "runs/reader/metrics.jsonl"), '{"kind":"start","step":0,"time":1,"task":"spear-back-translate","steps_total":2}\n{"kind":"finished","step":2,"time":9,"reason":"done"}\n');
   const speaks = spawnSync("espeak-ng", ["--version"]).status === 0 && trainSpeech();
-  const studio = start(["studio", "runs", "--port", "0", "--job_threads", "1"]);
+  const studio = beside.start("studio", "runs", "--port", "0", "--job_threads", "1");
   const url = await until("the studio's address", () => studio.said.match(/http:\S+/)?.[0]);
 
   const browser = await chromium.launch({
@@ -130,7 +134,7 @@ save_every = 40
     const page = await (await browser.newContext(options)).newPage();
     page.setDefaultTimeout(60000);
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(message.text()));
-    page.on("pageerror", (error) => problems.push(error.message));
+    page.on("pageerror", (error) => problems.push(error.stack ?? error.message));
     return page;
   };
   const page = await open({ viewport: { width: 1440, height: 900 }, colorScheme: "dark" });
@@ -154,6 +158,17 @@ save_every = 40
   const before = await until("points in the plot", last);
   await until("a curve that grows", async () => (await last()) > before);
   check(true, "curves grow while the page is open");
+  check(await expectedIn(plot), "the corridor that the recipe's table expects is behind the curve");
+  const legend = page.locator('[data-plot="loss/generator.loss"] .legend');
+  check(/live/.test(await legend.textContent()) && (await legend.getByRole("button", { name: /live, expected/ }).count()) === 1, "and the legend says so");
+  await legend.getByRole("button", { name: /live, training/ }).focus();
+  const drawnLines = () => plot.evaluate((element) => element.plot.series.length);
+  const withAll = await drawnLines();
+  for (const key of ["ArrowRight", "ArrowLeft", "Enter"]) await page.keyboard.press(key);
+  await until("a line that is hidden", async () => (await drawnLines()) < withAll);
+  await page.keyboard.press("Enter");
+  await until("all lines again", async () => (await drawnLines()) === withAll);
+  check(true, "the legend hides a line and shows it again, by keyboard");
   const box = await plot.locator(".u-over").boundingBox();
   await page.mouse.move(box.x + 10, box.y + 60);
   await page.mouse.down();
@@ -186,6 +201,41 @@ save_every = 40
   await page.evaluate(() => scrollTo(0, 0));
   await shot(page, "curves-wide-dark");
 
+  // 100,000 steps: a new zoom is drawn, and the values follow the mouse, without a wait that is felt.
+  const chosenBefore = await page.locator(".run-list input:checked").evaluateAll((boxes) => boxes.map((box) => box.ariaLabel));
+  writeLongRun();
+  await page.getByLabel("choose long").check();
+  for (const label of chosenBefore) await page.getByLabel(label, { exact: true }).uncheck();
+  const longPlot = page.locator('[data-plot="loss/loss"] .plot');
+  await until("the end of the long run", () => longPlot.count().then((count) => count && longPlot.evaluate((element) => Math.max(...(element.plot?.data[0] ?? [0])) > 99000)));
+  const area = await longPlot.locator(".u-over").boundingBox();
+  await page.evaluate(() => {
+    window.frames_ = [];
+    const next = (time) => (window.frames_.push(time), (window.frame_ = requestAnimationFrame(next)));
+    window.frame_ = requestAnimationFrame(next);
+  });
+  for (let i = 0; i < 60; ++i) await page.mouse.move(area.x + (area.width * i) / 60, area.y + 80);
+  const gaps = await page.evaluate(() => (cancelAnimationFrame(window.frame_), window.frames_.slice(1).map((time, i) => time - window.frames_[i]).sort((a, b) => a - b)));
+  const typical = gaps[Math.floor(gaps.length / 2)];
+  check(typical < 100, `100,000 steps: ${typical.toFixed(0)} ms from picture to picture while the mouse moves over them`);
+  const zoomInto = async (from, to) => {
+    await page.mouse.move(area.x + area.width * from, area.y + 80);
+    await page.mouse.down();
+    await page.mouse.move(area.x + area.width * to, area.y + 80, { steps: 3 });
+    await page.mouse.up();
+    return Date.now();
+  };
+  await zoomInto(0.9, 0.95);
+  await page.getByRole("button", { name: "show all" }).waitFor();
+  const zoomedAt = await zoomInto(0.4, 0.5);
+  await until("the steps themselves", () => longPlot.evaluate((element) => element.plot.data[0].length > 100 && element.plot.data[0].every((step) => step === Math.round(step) && step > 90000)));
+  check(Date.now() - zoomedAt < 5000, `a zoom into ${await longPlot.evaluate((element) => element.plot.data[0].length)} of them was drawn after ${Date.now() - zoomedAt} ms`);
+  await page.getByRole("button", { name: "show all" }).click();
+  for (const label of chosenBefore) await page.getByLabel(label, { exact: true }).check();
+  await page.getByLabel("choose long").uncheck();
+  rmSync(join(work, "runs/long"), { recursive: true });
+  await until("a run that is gone", async () => (await page.getByLabel("choose long").count()) === 0);
+
   await page.goto(`${url}#/settings`);
   const differing = await until("settings", async () => (await page.locator("tr.differs th").allTextContents()).join());
   check(differing.includes("train.steps") && differing.includes("seed") && !differing.includes("batch_size"), `settings that differ: ${differing}`);
@@ -200,10 +250,11 @@ save_every = 40
   const heard = await until("decoded samples", async () => ((await tracks()).length >= 3 ? tracks() : null));
   const original = heard.find((track) => track.key.includes("_original"));
   // The same file as the program wrote it, read without a browser.
-  const bytes = (await (await fetch(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
+  const bytes = (await (await ask(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
   check(bytes > 1000 && Math.abs(original.seconds - 0.5) < 0.002, `a sample is decoded in the page: ${original.seconds} s`);
   check(original.level > -60 && original.level < 0 && original.peak <= 1, `at ${original.level.toFixed(1)} dB, as sound is`);
   check((await page.locator(".strip canvas").count()) === heard.length, "every player has a spectrogram");
+  await page.locator("main").focus(); // a box to tick would keep the key for itself
   await page.keyboard.press("Space");
   await until("playing", () => page.evaluate(() => window.studioPlayer.playing));
   await page.evaluate(() => window.studioPlayer.setLoop([0.1, 0.4]));
@@ -232,6 +283,18 @@ save_every = 40
   await page.getByRole("button", { name: "match levels" }).click();
   const loudness = await page.evaluate(() => [...window.studioPlayer.tracks.values()].filter((t) => t.level > -70).map((t) => t.level + 20 * Math.log10(window.studioPlayer.gainOf(t.key))));
   check(Math.max(...loudness) - Math.min(...loudness) < 0.01, "levels are matched on request");
+  const slider = page.locator('.toolbar input[type="range"]').first();
+  if (await slider.count()) {
+    const wasAt = await slider.inputValue();
+    await slider.focus();
+    await page.keyboard.press("ArrowLeft");
+    check((await slider.inputValue()) !== wasAt, "arrows move a slider that has the focus, not the position");
+    await page.keyboard.press("ArrowRight");
+  }
+  await page.getByLabel("choose short").focus();
+  await page.keyboard.press("Space");
+  check(await page.getByLabel("choose short").isChecked(), "space ticks a box that has the focus");
+  await page.keyboard.press("Space");
   await page.getByRole("button", { name: "beside Opus" }).click();
   await until("Opus among the players", async () => (await tracks()).some((track) => track.key.startsWith("opus-")));
   await shot(page, "listen-wide-dark");
@@ -322,7 +385,7 @@ save_every = 40
   await shot(page, "play-wide-dark");
   check((await page.locator('#o-from optgroup[label="single checkpoints"] option').count()) >= 2, "single checkpoints are offered");
   await page.getByText("in memory: codec").waitFor();
-  const inside = await (await fetch(`${url}api/kept`)).json();
+  const inside = await (await ask(`${url}api/kept`)).json();
   check(inside.length === 1 && inside[0].path === "runs/short" && inside[0].bytes > 0, `the codec stays in memory: ${inside[0].bytes} bytes`);
   // The same recording once more, from the microphone this time.
   await page.getByRole("button", { name: "remove" }).click();
@@ -332,20 +395,20 @@ save_every = 40
   await page.locator(".chip.good").waitFor();
   await page.getByRole("button", { name: "make it" }).click();
   await until("the second job", async () => (await page.locator(".job .pill.done").count()) === 2, 120);
-  const [again, before_] = await (await fetch(`${url}api/jobs`)).json();
+  const [again, before_] = await (await ask(`${url}api/jobs`)).json();
   check(/microphone/.test(again.command), "a recording of the microphone was coded");
   const took = (job) => job.ended - job.started;
   check(took(again) < took(before_), `with the codec in memory it took ${took(again).toFixed(2)} s, before that ${took(before_).toFixed(2)} s`);
   sameAgain(again);
   await page.getByRole("button", { name: "free it" }).click();
-  await until("free memory", async () => (await (await fetch(`${url}api/kept`)).json()).length === 0);
+  await until("free memory", async () => (await (await ask(`${url}api/kept`)).json()).length === 0);
   check(studio.code === undefined, "memory is freed when it is asked for");
   // A job that is cancelled takes its process along, and the next one has another.
-  const long = await (await fetch(`${url}api/jobs`, { method: "POST", body: JSON.stringify({ tool: "codec", settings: { ...before_.settings, from: "live" } }) })).json();
-  await until("that it runs or is over", async () => (await (await fetch(`${url}api/jobs/${long.id}`)).json()).state !== "waiting");
-  await fetch(`${url}api/jobs/${long.id}`, { method: "DELETE" });
+  const long = await (await ask(`${url}api/jobs`, { method: "POST", body: JSON.stringify({ tool: "codec", settings: { ...before_.settings, from: "live" } }) })).json();
+  await until("that it runs or is over", async () => (await (await ask(`${url}api/jobs/${long.id}`)).json()).state !== "waiting");
+  await ask(`${url}api/jobs/${long.id}`, { method: "DELETE" });
   const gone = await until("its end", async () => {
-    const { state } = await (await fetch(`${url}api/jobs/${long.id}`)).json();
+    const { state } = await (await ask(`${url}api/jobs/${long.id}`)).json();
     return ["done", "cancelled"].includes(state) && state;
   });
   check(gone === "cancelled", "a job can be cancelled while it runs");
@@ -357,12 +420,12 @@ save_every = 40
       const [first_, last] = [heard.times[0], heard.times[heard.times.length - 1]];
       check(heard.times.length > 1 && first_ < last, `its first came after ${first_.toFixed(2)} s, its last after ${last.toFixed(2)} s`);
       if (format !== "wav") continue;
-      const whole = readFileSync(join(work, "runs/studio/made", (await (await fetch(`${url}api/jobs`)).json())[0].id, "result.wav"));
+      const whole = readFileSync(join(work, "runs/studio/made", (await (await ask(`${url}api/jobs`)).json())[0].id, "result.wav"));
       const samples = (heard.bytes.length - 44) / 2;
       check(samples > 8000 && Math.abs((whole.length - whole.indexOf("data") - 8) / 4 - samples) === 0, `${samples} samples, as many as the file has`);
     }
-    sameAgain((await (await fetch(`${url}api/jobs`)).json())[0]);
-    const inMemory = (await (await fetch(`${url}api/kept`)).json()).map((model) => model.kind);
+    sameAgain((await (await ask(`${url}api/jobs`)).json())[0]);
+    const inMemory = (await (await ask(`${url}api/kept`)).json()).map((model) => model.kind);
     check(["voicebox", "duration"].every((kind) => inMemory.includes(kind)), `in memory: ${inMemory.join(", ")}`);
   }
 
@@ -377,6 +440,13 @@ save_every = 40
       for (const view of views) {
         await screen.goto(`${url}#/${view}`);
         await screen.waitForTimeout(shots ? 1500 : 500);
+        if (view === "curves")
+          await until("a curve in every plot on the screen", () =>
+            screen.evaluate(() => {
+              const seen = [...document.querySelectorAll("[data-plot] .plot")].filter((one) => one.getBoundingClientRect().top < innerHeight - 80);
+              return seen.length > 0 && seen.every((one) => one.plot?.data[0].length > 0 && one.querySelector("canvas").width > 100);
+            }),
+          );
         const wide = await screen.evaluate(() => document.documentElement.scrollWidth);
         const nameless = await screen.evaluate(
           () => [...document.querySelectorAll("button, input, select, textarea, a, canvas")].filter((e) => !e.closest(".u-legend, .uplot") && !e.textContent.trim() && !e.ariaLabel && !e.labels?.length && !e.title && !e.querySelector("img[alt]")).map((e) => e.outerHTML.slice(0, 120)),
@@ -405,7 +475,11 @@ save_every = 40
   await report.getByLabel("choose live").check();
   const drawn = report.locator('[data-plot="loss/generator.loss"] .plot');
   await until("curves from disk", () => drawn.evaluate((element) => element.plot?.data[0].length > 10));
+  check(await expectedIn(drawn), "with what was expected");
   await shot(report, "report-curves-light");
+  await report.goto(`file://${join(work, "report.html")}#/run/live`);
+  await report.getByText("melete train soundstream --config tiny.toml").waitFor();
+  check(true, "and the command that trained the run");
   await report.goto(`file://${join(work, "report.html")}#/listen`);
   await until("sound from disk", () => report.evaluate(() => window.studioPlayer?.tracks.size >= 3));
   check(asked.length === 0, "the report opens from disk and asks nobody");
@@ -423,7 +497,7 @@ try {
   if (problems.length) console.error("console:", problems.join("\n"));
   failed = true;
 } finally {
-  for (const child of children) if (child.code === undefined) child.kill("SIGKILL");
+  beside.end();
   rmSync(work, { recursive: true, force: true });
 }
 process.exit(failed ? 1 : 0);

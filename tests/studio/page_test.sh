@@ -17,5 +17,5 @@ npx --no-install vite build --outDir dist --emptyOutDir >vite.log 2>&1 || { cat 
 cmp dist/index.html "$source/web/built/studio.html" \
   || { echo "web/built/studio.html is not what web/src gives; try: cd web && npm install && npm run keep"; exit 1; }
 echo "the built page is the one in the repository"
-cp "$source/tests/studio/page_test.mjs" "$tools/"
+cp "$source"/tests/studio/{page_test,beside_training}.mjs "$tools/"
 exec node "$tools/page_test.mjs" "$program" "$source"

@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/base/shell_line.h"
 #include "io/base/safetensors.h"
 #include "studio/access.h"
 #include "studio/blind_test.h"
@@ -69,7 +70,10 @@ TEST(Access, OnlyThisMachineAndItsOwnPage) {
   EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "http://localhost:7007"}}).status, 200);
   EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "http://evil.example"}}).status, 403);
   EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Origin", "null"}}).status, 403);
-  EXPECT_EQ(asked(rules, {{"Host", "evil.example:7007"}}).status, 403);  // a name that was pointed here
+  // Names that were pointed here.
+  for (const std::string host : {"evil.example:7007", "127.0.0.1.evil.example:7007", "127.evil:7007"})
+    EXPECT_EQ(asked(rules, {{"Host", host}, {"Origin", "http://" + host}}).status, 403) << host;
+  EXPECT_EQ(asked(rules, {{"Host", "127.0.1.1:7007"}}).status, 200);
   EXPECT_EQ(asked(rules, {{"Host", "localhost:7007"}, {"Sec-Fetch-Site", "cross-site"}}).status, 403);
   EXPECT_EQ(asked(rules, {}).status, 400);
 }
@@ -399,18 +403,38 @@ TEST(Report, IsThePageWithItsRunsInside) {
   EXPECT_EQ(make_report({.runs = {(fs::path(folder.path()) / "a").string()}, .most_bytes = 10}).left_out, 3);
 }
 
+TEST(Report, HasWhatWasExpectedAndTheCommands) {
+  TemporaryFolder folder;
+  const fs::path run = make_run(fs::path(folder.path()) / "a", 5);
+  append(run / "commands.txt",
+         "melete train soundstream --out a\nmelete train soundstream --out a --resume\n");
+  const auto read = [](const fs::path& path) {
+    const ordered_json band{{"x", {2, 10}}, {"low", {1, 2}}, {"high", {3, 4}}};
+    return path.filename() == "a" ? ordered_json{{"training", {{"loss", band}}}} : ordered_json();
+  };
+  const Report report = make_report({.runs = {run.string()}, .expected = read});
+  const size_t begin = report.html.find("id=\"report\">") + 12, end = report.html.find("</script>", begin);
+  const auto data = ordered_json::parse(report.html.substr(begin, end - begin));
+  const auto& band = data["expected"]["a"]["training"]["loss"];
+  EXPECT_EQ(band["high"], ordered_json::parse("[3, 4]"));
+  EXPECT_EQ(band["seconds"].size(), 2u);
+  EXPECT_EQ(data["runs"][0]["commands"].size(), 2u);
+  EXPECT_EQ(data["runs"][0]["commands"][1], "melete train soundstream --out a --resume");
+}
+
 TEST(ModelCard, SaysWhatTheFilesSay) {
   TemporaryFolder folder;
   const fs::path run = make_run(fs::path(folder.path()) / "codec", 5);
   append(run / "metrics.jsonl",
          R"({"kind":"validation","step":5,"time":1006,"label":"ema","losses":{"mel_distance":1.25}})"
          "\n");
+  append(run / "commands.txt", "melete train soundstream --data 'a|b'\n");
   fs::create_directories(run / "eval");
   append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
   const std::string card = model_card(run.string());
-  for (const char* part :
-       {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
-        "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings", "codec 1.00 k"})
+  for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
+                           "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings",
+                           "codec 1.00 k", "| by | `melete train soundstream --data 'a\\|b'` |"})
     EXPECT_THAT(card, HasSubstr(part));
   EXPECT_THROW(model_card(folder.path()), Error);
 }

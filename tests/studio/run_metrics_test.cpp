@@ -94,6 +94,23 @@ TEST(RunMetrics, GradientNormsHaveZScoresAgainstThoseBefore) {
   EXPECT_NEAR(scores[30], -1, 0.1);
 }
 
+TEST(RunMetrics, KnowsWhatWasExpectedAndWhenStepsComeUp) {
+  Followed run;
+  append(run.path, start_row(100));
+  for (int step = 1; step <= 10; ++step) append(run.path, step_row(step, 1000 + 2 * step, "1"));
+  run.poll();
+  EXPECT_TRUE(run.metrics.progress().expected.empty());
+  std::string row = step_row(11, 1022, "1");
+  row.insert(row.rfind('}'), R"(,"expected":{"loss":[0.5,1.5],"odd":7})");
+  append(run.path, row);
+  run.poll();
+  const auto& expected = run.metrics.progress().expected;
+  ASSERT_EQ(expected.size(), 1u);
+  EXPECT_EQ(expected.at("loss"), std::pair(0.5, 1.5));
+  // 2 s a step; the last two are still ahead.
+  EXPECT_EQ(run.metrics.seconds_at({1, 5, 11, 12, 21}), (std::vector<double>{2, 10, 22, 24, 42}));
+}
+
 TEST(RunMetrics, ALineWithoutEndDoesNotFillTheMemory) {
   Followed run;
   append(run.path, std::string(8 << 20, 'x'));

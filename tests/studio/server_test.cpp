@@ -40,9 +40,10 @@ class StudioServer : public ::testing::Test {
     fs::create_directory_symlink(all, root_ / "a" / "up");
     open();
   }
-  void open(const std::string& token = "") {
+  void open(const std::string& token = "", double body_seconds = 60) {
     StudioOptions options;
     options.folder = root_.string();
+    options.body_seconds = body_seconds;
     options.token = token;
     options.program = "/bin/sh";
     options.tools = {{"shell",
@@ -79,15 +80,21 @@ class StudioServer : public ::testing::Test {
     EXPECT_EQ(response->status, status) << path << " " << response->body;
     return ordered_json::parse(response->body, nullptr, false);
   }
-  // The bytes as they are, without what a client would mend; the whole answer.
-  std::string raw(const std::string& bytes, bool wait = true) {
+  int connect_to_studio() const {  // a socket; -1: it could not
     const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(studio_->port()));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return connection;
+    ::close(connection);
+    return -1;
+  }
+  // The bytes as they are, without what a client would mend; the whole answer.
+  std::string raw(const std::string& bytes, bool wait = true) {
+    const int connection = connect_to_studio();
     std::string answer;
-    if (::connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+    if (connection >= 0) {
       (void)!::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       ::shutdown(connection, SHUT_WR);
       const timeval limit{5, 0};
@@ -95,8 +102,8 @@ class StudioServer : public ::testing::Test {
       char buffer[4096];
       for (ssize_t count; wait && (count = ::recv(connection, buffer, sizeof buffer, 0)) > 0;)
         answer.append(buffer, static_cast<size_t>(count));
+      ::close(connection);
     }
-    ::close(connection);
     return answer;
   }
   std::string raw_get(const std::string& target) {
@@ -129,6 +136,8 @@ TEST_F(StudioServer, ServesThePageAndTheRuns) {
   EXPECT_EQ(get("/api/samples?run=a")[0]["versions"].size(), 3u);
   EXPECT_TRUE(get("/api/tables?run=a").is_array());
   EXPECT_TRUE(get("/api/learning-rates?run=a").is_object());
+  EXPECT_EQ(get("/api/expected?run=a"), ordered_json::object());  // nothing was measured
+  get("/api/expected?run=../a", 404);
 }
 
 TEST_F(StudioServer, RowsGoOnFromAByte) {
@@ -257,6 +266,27 @@ TEST_F(StudioServer, UploadsAreReadAndWrittenAnew) {
     left += entry.is_regular_file();
   EXPECT_EQ(left, 1);  // nothing of what was refused
   EXPECT_EQ(client_->Post("/api/blind", std::string(2 << 20, ' '), "application/json")->status, 413);
+}
+
+// A body that never stops coming, a byte at a time: no read waits long, and yet it ends.
+TEST_F(StudioServer, SlowBodiesAreNotWaitedFor) {
+  close();
+  open("", 0.3);
+  httplib::Client client("127.0.0.1", studio_->port());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto answer = client.Post(
+      "/api/uploads?name=x.wav", 1000,
+      [](size_t, size_t, httplib::DataSink& sink) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        return sink.write("x", 1);
+      },
+      "audio/wav");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  if (answer) {  // else the connection was closed before it was read
+    EXPECT_EQ(answer->status, 408);
+  }
+  EXPECT_FALSE(fs::exists(root_ / "studio" / "uploads"));
+  EXPECT_EQ(get("/api/runs").size(), 2u);
 }
 
 TEST_F(StudioServer, BlindTestsAndJobs) {
@@ -484,6 +514,31 @@ TEST_F(StudioServer, TenPagesForThreeSeconds) {
   EXPECT_GE(told - told_before, 20);
   stop = true;
   append(root_ / "a" / "metrics.jsonl", step_row(500, 6000, "0.5"));
+  for (std::thread& page : pages) page.join();
+}
+
+// More pages than are told at once, and connections that say nothing: the rest is still answered.
+TEST_F(StudioServer, ManyPagesLeaveRoomForOthers) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> pages;
+  for (int i = 0; i < 24; ++i)
+    pages.emplace_back([&] {
+      httplib::Client client("127.0.0.1", studio_->port());
+      client.set_read_timeout(20);
+      client.Get("/api/events", [&](const char*, size_t) { return !stop; });
+    });
+  for (int i = 0; i < 200 && get("/api/status")["pages"] != 24; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(get("/api/status")["pages"], 24);
+  EXPECT_EQ(client_->Get("/api/events")->status, 503);
+  std::vector<int> silent(10);
+  for (int& connection : silent) connection = connect_to_studio();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(get("/api/runs").size(), 2u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  for (const int connection : silent) ::close(connection);
+  stop = true;
+  append(root_ / "a" / "metrics.jsonl", step_row(21, 3000, "0.5"));
   for (std::thread& page : pages) page.join();
 }
 

@@ -1,42 +1,23 @@
 // What ten open pages cost a training beside them: node ten_clients.mjs PROGRAM [SECONDS] [CLIENTS]
-// One training with one thread, of steps of a few milliseconds, goes on throughout. In turn, nobody looks and ten clients do what pages do (events, curves
-// every second, samples); the same seconds of either. Prints a table; exits with 1 where the studio's memory grew by more
-// than a few megabytes over the second half.
-import { spawn, spawnSync } from "node:child_process";
+// One training with one thread, of steps of a few milliseconds, goes on throughout. In turn, nobody looks and ten clients do
+// what pages do (events, curves every second, samples); the same seconds of either. Prints a table and a verdict, and exits
+// with 1 where a step took measurably longer (by 1 % or more, with 95 % certainty) or the studio's memory did not stay flat.
+// The machine should have nothing else to do; how much else it did is printed.
+import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
+import { Beside, tinyCodec } from "./beside_training.mjs";
 
 const [program, seconds = "60", clients = "10"] = process.argv.slice(2);
-const turns = 3, work = mkdtempSync(join(tmpdir(), "melete-clients-"));
+const kTurns = 6, kSlower = 0.01, kMemoryKilobytes = 8000;
+const kStudent = 2.571; // 97.5 % of Student's t with 5 degrees of freedom: of 6 turns
+const work = mkdtempSync(join(tmpdir(), "melete-clients-"));
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 mkdirSync(join(work, "runs"));
-writeFileSync(
-  join(work, "small.toml"),
-  `batch_size = 2
-[data]
-segment_seconds = 0.5
-valid_fraction = 0
-[model.codec]
-sample_rate_hz = 8000
-channels = 4
-strides = [4, 8]
-channel_multiples = [1, 2]
-dim = 8
-attention = false
-quantizer = { quantizers = 3, codebook_size = 16 }
-[model]
-discriminator_scales = [1]
-multi_scale = { channels = 2, layers = 1, groups = [2] }
-stft = { channels = 2, channel_multiples = [1], frequency_strides = [2], time_strides = [2] }
-[train]
-validate_every = 500
-sample_every = 1000
-save_every = 1000
-`,
-);
+writeFileSync(join(work, "small.toml"), tinyCodec({ larger: true, validate_every: 500, sample_every: 1000, save_every: 1000 }));
 
 // User and system seconds of a process so far, and its resident kilobytes.
 const cpu = (pid) => {
@@ -44,7 +25,13 @@ const cpu = (pid) => {
   return (Number(fields[11]) + Number(fields[12])) / 100;
 };
 const resident = (pid) => Number(readFileSync(`/proc/${pid}/status`, "utf8").match(/VmRSS:\s+(\d+)/)[1]);
+// Seconds that all cores of the machine have worked so far.
+const machine = () => {
+  const [user, nice, system, , , irq, soft] = readFileSync("/proc/stat", "utf8").match(/^cpu +(.*)/)[1].split(" ").map(Number);
+  return (user + nice + system + irq + soft) / 100;
+};
 const rows = () => readFileSync(join(work, "runs/live/metrics.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line)).filter((row) => row.kind === "step");
+const mean = (list) => list.reduce((sum, one) => sum + one, 0) / list.length;
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 
 function ask(port, method, path, body) {
@@ -79,18 +66,10 @@ function client(port, count) {
   };
 }
 
-const children = [];
-const start = (...words) => {
-  const child = spawn(program, words, { cwd: work, stdio: ["ignore", "pipe", "pipe"] });
-  child.said = "";
-  for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (child.said = (child.said + data).slice(-4000)));
-  children.push(child);
-  return child;
-};
-
 // A stop from outside ends what was started, too.
+const beside = new Beside(program, work);
 const end = () => {
-  for (const child of children) child.kill("SIGKILL");
+  beside.end();
   rmSync(work, { recursive: true, force: true });
 };
 for (const signal of ["SIGINT", "SIGTERM"])
@@ -99,12 +78,23 @@ for (const signal of ["SIGINT", "SIGTERM"])
     process.exit(130);
   });
 
+// How much more the second list has than the first, pair by pair: the mean and its 95 % interval.
+function excess(alone, watched) {
+  const shares = alone.map((one, i) => watched[i] / one - 1), middle = mean(shares);
+  const deviation = Math.sqrt(shares.reduce((sum, one) => sum + (one - middle) ** 2, 0) / (shares.length - 1));
+  const half = (kStudent * deviation) / Math.sqrt(shares.length);
+  return { mean: middle, low: middle - half, high: middle + half };
+}
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const excessText = (one) => `${percent(one.mean)} more with clients (95 % interval ${percent(one.low)} to ${percent(one.high)})`;
+const excessVerdict = (one) => (one.low >= kSlower ? "measurably slower" : one.low > 0 ? `slower by less than ${percent(kSlower)}` : "not measurably slower");
+
 let failed = false;
 try {
   const made = spawnSync(program, ["data", "synth", "-o", "music", "--count", "4", "--seconds", "2", "--rate", "8000"], { cwd: work });
   if (made.status !== 0) throw new Error(String(made.stderr));
-  const training = start("train", "soundstream", "--config", "small.toml", "--data", "music", "--out", "runs/live", "--steps", "1000000", "--threads", "1");
-  const studio = start("studio", "runs", "--port", "0", "--watch_only");
+  const training = beside.start("train", "soundstream", "--config", "small.toml", "--data", "music", "--out", "runs/live", "--steps", "1000000", "--threads", "1");
+  const studio = beside.start("studio", "runs", "--port", "0", "--watch_only");
   for (let i = 0; i < 600 && !studio.said.includes("http:"); ++i) await wait(100);
   const port = Number(studio.said.match(/:(\d+)\//)[1]);
   for (let i = 0; i < 1200; ++i) {
@@ -113,39 +103,48 @@ try {
     } catch {} // not there yet
     await wait(100);
   }
-  const sums = { alone: { steps: [], cpu: 0, studio: 0, wall: 0, count: 0 }, watched: { steps: [], cpu: 0, studio: 0, wall: 0, count: 0 } };
+  const sums = { alone: { steps: [], cpu: [], wall: [], studio: 0, seconds: 0 }, watched: { steps: [], cpu: [], wall: [], studio: 0, seconds: 0 } };
   const count = { events: 0, bytes: 0, requests: 0 };
   const memory = [];
-  for (let turn = 0; turn < turns; ++turn)
-    for (const kind of ["alone", "watched"]) {
+  let others = 0, all = 0;
+  for (let turn = 0; turn < kTurns; ++turn)
+    for (const kind of turn % 2 ? ["watched", "alone"] : ["alone", "watched"]) {
       const ends = kind === "watched" ? Array.from({ length: Number(clients) }, () => client(port, count)) : [];
       await wait(1000); // until it has settled
-      const before = { rows: rows().length, cpu: cpu(training.pid), studio: cpu(studio.pid), clock: Date.now() };
-      for (let second = 0; second < Number(seconds) / turns; ++second) {
+      const now = () => ({ cpu: cpu(training.pid), studio: cpu(studio.pid), own: process.cpuUsage(), machine: machine(), clock: Date.now() / 1000 });
+      const from = rows().length, before = now();
+      for (let second = 0; second < Number(seconds) / kTurns; ++second) {
         await wait(1000);
         if (kind === "watched") memory.push(resident(studio.pid));
       }
-      const sum = sums[kind], now = rows();
-      sum.wall += (Date.now() - before.clock) / 1000;
-      sum.cpu += cpu(training.pid) - before.cpu;
-      sum.studio += cpu(studio.pid) - before.studio;
-      sum.count += now.length - before.rows;
-      sum.steps.push(...now.slice(before.rows).map((row) => row.seconds));
-      for (const end of ends) end();
+      const after = now(), steps = rows().slice(from), sum = sums[kind];
+      if (steps.length === 0) throw new Error("the training made no step in a turn; try more seconds");
+      const own = (after.own.user + after.own.system - before.own.user - before.own.system) / 1e6;
+      others += after.machine - before.machine - (after.cpu - before.cpu) - (after.studio - before.studio) - own;
+      all += (after.clock - before.clock) * cpus().length;
+      sum.cpu.push((after.cpu - before.cpu) / steps.length);
+      sum.wall.push(median(steps.map((row) => row.seconds)));
+      sum.steps.push(...steps.map((row) => row.seconds));
+      sum.studio += after.studio - before.studio;
+      sum.seconds += after.clock - before.clock;
+      for (const over of ends) over();
       await wait(1000);
     }
-  const half = memory.slice(memory.length / 2), growth = median(half.slice(half.length / 2)) - median(half.slice(0, half.length / 2));
-  console.log(`${cpus()[0].model}, ${cpus().length} cores; ${clients} clients, ${seconds} s with and ${seconds} s without them, in ${turns} turns`);
+  console.log(`${cpus()[0].model}, ${cpus().length} cores; ${clients} clients, ${seconds} s with and ${seconds} s without them, in ${kTurns} turns; other work took ${percent(Math.max(0, others / all))} of the machine`);
   console.log("\t\tsteps\tCPU s/step\tmedian step s\tstudio's share of a core");
   for (const [kind, sum] of Object.entries(sums))
-    console.log(`${kind.padEnd(8)}\t${sum.count}\t${(sum.cpu / sum.count).toFixed(4)}\t\t${median(sum.steps).toFixed(4)}\t\t${((100 * sum.studio) / sum.wall).toFixed(1)} %`);
-  const slower = sums.watched.cpu / sums.watched.count / (sums.alone.cpu / sums.alone.count) - 1;
-  console.log(`CPU time of a training step: ${(100 * slower).toFixed(1)} % more with clients`);
-  console.log(`asked: ${count.requests} requests, ${((count.bytes + count.events) / 1e6).toFixed(1)} MB; studio's memory ${(memory[0] / 1000).toFixed(1)} MB at first, ${(memory[memory.length - 1] / 1000).toFixed(1)} MB at last`);
-  if (growth > 8000) throw new Error(`the studio's memory grew by ${growth} kB over the second half`);
+    console.log(`${kind.padEnd(8)}\t${sum.steps.length}\t${mean(sum.cpu).toFixed(5)}\t\t${median(sum.steps).toFixed(5)}\t\t${percent(sum.studio / sum.seconds)}`);
+  const byClock = excess(sums.alone.wall, sums.watched.wall), byCpu = excess(sums.alone.cpu, sums.watched.cpu);
+  console.log(`time of a training step: ${excessText(byClock)}`);
+  console.log(`its CPU time: ${excessText(byCpu)}`);
+  const half = memory.slice(memory.length / 2), growth = median(half.slice(half.length / 2)) - median(half.slice(0, half.length / 2));
+  console.log(`asked: ${count.requests} requests, ${((count.bytes + count.events) / 1e6).toFixed(1)} MB; studio's memory ${(memory[0] / 1000).toFixed(1)} MB at first, ${(memory[memory.length - 1] / 1000).toFixed(1)} MB at last, ${(growth / 1000).toFixed(1)} MB more over the second half`);
+  const flat = growth <= kMemoryKilobytes;
+  failed = byClock.low >= kSlower || !flat;
+  console.log(`${failed ? "FAILED" : "GOOD"}: the training step is ${excessVerdict(byClock)}; the studio's memory ${flat ? "stays flat" : "grows"}`);
 } catch (error) {
   console.error(error.message ?? error);
-  for (const child of children) console.error(child.said.slice(-500));
+  console.error(beside.lastWords());
   failed = true;
 } finally {
   end();

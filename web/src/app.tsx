@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
+import "./app.css";
 import { Dot, Progress, StatePill, useLoaded } from "./parts";
 import { source } from "./source";
 import { change, choose, isDark, link, setTheme, toggle, useStore } from "./store";

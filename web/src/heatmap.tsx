@@ -1,5 +1,6 @@
 // Values of several rows over the steps as colours: how much of every codebook is in use.
 import { useEffect, useRef } from "preact/hooks";
+import "./heatmap.css";
 import { heat } from "./colours";
 import { short } from "./format";
 import { useStore } from "./store";
@@ -45,7 +46,7 @@ export function HeatMap({ rows, low, high, label }: { rows: HeatRow[]; low: numb
       <figcaption>
         <span>step {steps[0].toLocaleString("en")}</span>
         <span class="heat-scale">
-          {short(low)} <i /> {short(high)}
+          {Number(low.toPrecision(3))} <i /> {Number(high.toPrecision(3))}
         </span>
         <span>step {steps[steps.length - 1].toLocaleString("en")}</span>
       </figcaption>

@@ -1,7 +1,7 @@
+import "./style.css"; // first: what is beside a component comes on top of it
 import { render } from "preact";
 import { App } from "./app";
 import { start } from "./store";
-import "./style.css";
 
 start();
 render(<App />, document.getElementById("app")!);

@@ -1,7 +1,9 @@
 // Small things that several views show.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./parts.css";
 import { percent } from "./format";
+import { moveFocus } from "./keys";
 import { colourOf } from "./store";
 import type { Run } from "./types";
 
@@ -73,9 +75,9 @@ export function Toggle({ on, set, children, title }: { on: boolean; set: (on: bo
 
 export function Choice<T extends string>({ value, set, options, label }: { value: T; set: (value: T) => void; options: [T, string][]; label: string }) {
   return (
-    <span class="segmented" role="radiogroup" aria-label={label}>
+    <span class="segmented" role="radiogroup" aria-label={label} onKeyDown={(event) => moveFocus(event)?.click()}>
       {options.map(([one, text]) => (
-        <button type="button" role="radio" aria-checked={one === value} class={one === value ? "on" : ""} onClick={() => set(one)}>
+        <button type="button" role="radio" aria-checked={one === value} tabIndex={one === value ? 0 : -1} class={one === value ? "on" : ""} onClick={() => set(one)}>
           {text}
         </button>
       ))}

@@ -76,6 +76,7 @@ export class SyncPlayer {
   matched = false;
   onChange: () => void = () => {};
 
+  private static sounding: SyncPlayer | null = null; // two at a time are heard as neither
   private voices = new Map<string, Voice>();
   private startedAt = 0; // of the context's clock
   private offset = 0; // where in the sound it started
@@ -116,6 +117,8 @@ export class SyncPlayer {
     void clock.resume();
     this.silence();
     if (this.tracks.size === 0) return;
+    if (SyncPlayer.sounding !== this) SyncPlayer.sounding?.pause();
+    SyncPlayer.sounding = this;
     if (this.offset >= this.duration - 0.01) this.offset = this.loop?.[0] ?? 0;
     if (this.loop && (this.offset < this.loop[0] || this.offset >= this.loop[1])) this.offset = this.loop[0];
     const when = clock.currentTime + 0.02;
@@ -153,6 +156,7 @@ export class SyncPlayer {
     }
     this.voices.clear();
     this.playing = false;
+    if (SyncPlayer.sounding === this) SyncPlayer.sounding = null;
   }
 
   pause() {

@@ -1,35 +1,35 @@
-// A plot with several curves: bands from lowest to highest, hover with values, a zoom that stays while data comes in.
+// A plot with several curves: bands from lowest to highest, what was expected behind them, a zoom that stays while data
+// comes in, and a legend that says the values where the mouse or the keyboard points.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { short } from "./format";
+import "./plot.css";
+import { Legend, type LegendHandle } from "./legend";
+import { type Corridor, indexNear, type Level, type Line, lastX, valuesAt } from "./lines";
 import { isDark } from "./store";
-
-export interface Line {
-  name: string;
-  colour: string;
-  x: number[];
-  y: number[];
-  low?: number[];
-  high?: number[];
-  dash?: number[]; // of its strokes
-  points?: boolean; // few points: each is shown
-  width?: number;
-}
 
 export interface PlotProps {
   title: string;
   lines: Line[];
+  corridors?: Corridor[];
+  levels?: Level[]; // horizontal
   logX?: boolean;
   logY?: boolean;
   xLabel: string;
-  xText?: (x: number) => string;
-  levels?: { name: string; value: number; colour: string }[]; // horizontal
+  xText?: (x: number) => string; // where x are seconds
   zoom: [number, number] | null;
   onZoom: (range: [number, number] | null) => void;
   height?: number;
+  note?: string; // said where there is no curve
 }
 
+const kHour = 3600;
+// Up to any length: without one that fits, uPlot would never end.
+const kRoundSeconds = [
+  ...[0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800],
+  ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 480].map((hours) => hours * kHour),
+  ...Array.from({ length: 20 }, (_, power) => 24 * kHour * 50 * 10 ** power),
+];
 const kSync = uPlot.sync("steps");
 
 interface Built {
@@ -42,17 +42,29 @@ interface Built {
 // A curve that goes below zero has no logarithm: such a plot stays as it is.
 const canBeLog = (lines: Line[]) => lines.every((line) => line.y.every((value) => value > 0));
 
-function build({ lines, levels, logX, logY, xLabel, xText }: PlotProps): Built {
+// Two edges without a name, and what is between them.
+function addBand(series: uPlot.Series[], bands: uPlot.Band[], edge: Partial<uPlot.Series>, fill: string) {
+  const at = series.length;
+  for (let i = 0; i < 2; ++i) series.push({ label: "", spanGaps: true, points: { show: false }, ...edge });
+  bands.push({ series: [at, at + 1], fill });
+}
+
+function build({ lines, corridors, levels, logX, logY, xLabel }: PlotProps): Built {
   const tables: uPlot.AlignedData[] = [];
-  const series: uPlot.Series[] = [
-    { label: xLabel, value: (_, value) => (value === null ? "–" : (xText ?? ((x: number) => x.toLocaleString("en")))(value)) },
-  ];
+  const series: uPlot.Series[] = [{ label: xLabel }];
   const bands: uPlot.Band[] = [];
   const positive = (values: number[]) => (logY ? values.map((value) => (value > 0 ? value : null)) : values);
+  const steps = (x: number[]) => (logX ? x.map((value) => Math.max(value, 1)) : x);
+  const add = (x: number[], values: number[]) => tables.push([steps(x), positive(values)] as uPlot.AlignedData);
+  for (const { x, low, high, colour, dash } of corridors ?? []) {
+    if (x.length === 0) continue;
+    add(x, high);
+    add(x, low);
+    addBand(series, bands, { stroke: `${colour}b0`, width: 1, dash }, `${colour}30`);
+  }
   for (const line of lines) {
     if (line.x.length === 0) continue;
-    const x = logX ? line.x.map((value) => Math.max(value, 1)) : line.x;
-    tables.push([x, positive(line.y)] as uPlot.AlignedData);
+    add(line.x, line.y);
     series.push({
       label: line.name,
       stroke: line.colour,
@@ -60,54 +72,42 @@ function build({ lines, levels, logX, logY, xLabel, xText }: PlotProps): Built {
       dash: line.dash,
       spanGaps: true,
       points: { show: line.points ? line.x.length <= 60 : line.x.length < 3, size: 4.5, fill: line.colour },
-      value: (_, value) => short(value),
     });
     if (line.low && line.high) {
-      const at = series.length;
-      for (const values of [line.high, line.low]) {
-        tables.push([x, positive(values)] as uPlot.AlignedData);
-        series.push({ label: "", stroke: "transparent", width: 0, spanGaps: true, points: { show: false } });
-      }
-      bands.push({ series: [at, at + 1], fill: line.colour + "2e" });
+      add(line.x, line.high);
+      add(line.x, line.low);
+      addBand(series, bands, { stroke: "transparent", width: 0 }, `${line.colour}2e`);
     }
   }
   const ends = lines.filter((line) => line.x.length > 0);
   if (ends.length > 0)
     for (const level of levels ?? []) {
-      const first = Math.min(...ends.map((line) => line.x[0]));
-      const last = Math.max(...ends.map((line) => line.x[line.x.length - 1]));
+      const first = Math.min(...ends.map((line) => line.x[0])), last = lastX(ends);
       tables.push([[Math.max(first, logX ? 1 : first), last], [level.value, level.value]] as uPlot.AlignedData);
-      series.push({
-        label: level.name,
-        stroke: level.colour,
-        width: 1.25,
-        dash: [2, 4],
-        spanGaps: true,
-        points: { show: false },
-        value: (_, value) => short(value ?? level.value),
-      });
+      series.push({ label: level.name, stroke: level.colour, width: 1.25, dash: [2, 4], spanGaps: true, points: { show: false } });
     }
   const data = tables.length > 0 ? uPlot.join(tables) : ([[]] as unknown as uPlot.AlignedData);
-  const key = JSON.stringify([
-    series.map((one) => [one.label, one.stroke, one.dash]),
-    Boolean(logX),
-    Boolean(logY),
-    xLabel,
-    isDark(),
-  ]);
+  const key = JSON.stringify([series.map((one) => [one.label, one.stroke, one.dash]), Boolean(logX), Boolean(logY), xLabel, isDark()]);
   return { data, series, bands, key };
 }
 
 export function Plot(props: PlotProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const legend = useRef<LegendHandle | null>(null);
   const key = useRef("");
   const zoom = useRef(props.zoom);
   const onZoom = useRef(props.onZoom);
   const [width, setWidth] = useState(0);
   const [said, setSaid] = useState("");
+  const [hidden, setHidden] = useState<string[]>([]); // names
   zoom.current = props.zoom;
-  onZoom.current = props.onZoom;
+  // Nearer than numbers are exact there is nothing to see, and in a plot without a curve there is no place.
+  onZoom.current = (range) => {
+    if (range && !(range[1] - range[0] > 1e-6 * Math.max(1, Math.abs(range[1])))) return;
+    props.onZoom(range);
+  };
+  const seen = <T extends { name: string }>(list?: T[]) => (list ?? []).filter((one) => !hidden.includes(one.name));
 
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
@@ -121,8 +121,8 @@ export function Plot(props: PlotProps) {
 
   useEffect(() => {
     if (!width) return;
-    const logY = Boolean(props.logY) && canBeLog(props.lines);
-    const built = build({ ...props, logY });
+    const lines = seen(props.lines), logY = Boolean(props.logY) && canBeLog(lines);
+    const built = build({ ...props, lines, corridors: seen(props.corridors), levels: seen(props.levels), logY });
     const height = props.height ?? 230;
     if (plot.current && key.current === built.key) {
       if (plot.current.width !== width || plot.current.height !== height) plot.current.setSize({ width, height });
@@ -147,13 +147,23 @@ export function Plot(props: PlotProps) {
         },
       },
       axes: [
-        { ...axis, size: 34, values: props.xText ? (_, values) => values.map((value) => (value === null ? "" : props.xText!(value))) : undefined },
+        {
+          ...axis,
+          size: 34,
+          ...(props.xText ? { space: 64, incrs: kRoundSeconds, values: (_, values) => values.map((value) => (value === null ? "" : roundTime(value))) } : {}),
+        },
         { ...axis, size: 58, values: (_, values) => values.map((value) => (value === null ? "" : tick(value))) },
       ],
       cursor: { sync: { key: kSync.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, focus: { prox: 24 } },
       focus: { alpha: 0.35 },
-      legend: { live: true, isolate: false },
+      legend: { show: false }, // ours has buttons and words for dashes
       hooks: {
+        setCursor: [
+          (self) => {
+            const left = self.cursor.left ?? -1;
+            legend.current?.pointAt(left < 0 ? null : self.posToVal(left, "x"));
+          },
+        ],
         setSelect: [
           (self) => {
             if (self.select.width < 4) return;
@@ -168,10 +178,6 @@ export function Plot(props: PlotProps) {
     key.current = built.key;
     plot.current = new uPlot(options, built.data, box.current!);
     (box.current as HTMLDivElement & { plot?: uPlot }).plot = plot.current; // for those who test the page
-    // Names of bands are empty: they are no rows of the legend.
-    box.current!.querySelectorAll<HTMLElement>(".u-legend .u-series").forEach((row, index) => {
-      if (built.series[index]?.label === "") row.style.display = "none";
-    });
   });
 
   // Values and zoom without a mouse.
@@ -197,32 +203,42 @@ export function Plot(props: PlotProps) {
     if (!act[event.key]) return;
     act[event.key]();
     event.preventDefault();
-    const at = self.cursor.idx;
-    if (at === null || at === undefined || !event.key.startsWith("Arrow")) return;
-    const values = self.series.slice(1).flatMap((one, i) => {
-      const value = self.data[i + 1][at];
-      return one.label && value !== null && value !== undefined ? [`${one.label} ${short(value)}`] : [];
-    });
-    setSaid(`${props.xLabel} ${(props.xText ?? String)(self.data[0][at])}: ${values.join(", ") || "no value"}`);
+    if (!event.key.startsWith("Arrow") || self.data[0].length === 0) return;
+    const steps = self.data[0] as number[], at = steps[indexNear(steps, self.posToVal(self.cursor.left!, "x"))];
+    const all = valuesAt(at, seen(props.lines), seen(props.corridors), seen(props.levels));
+    const values = all.filter(({ text }) => text !== "–").map(({ name, text }) => `${name} ${text}`);
+    setSaid(`${props.xLabel} ${(props.xText ?? String)(at)}: ${values.join(", ") || "no value"}`);
   };
 
-  const shown = props.lines.filter((line) => line.x.length > 0);
-  const spoken = shown.map((line) => `${line.name}: now ${short(line.y[line.y.length - 1])}`).join("; ");
+  const now = valuesAt(null, props.lines, props.corridors ?? [], []);
+  const note = props.note ?? "no values yet";
+  const spoken = now.map(({ name, text }) => `${name}: now ${text}`).join("; ");
   return (
     <>
-      <div
-        class="plot"
-        ref={box}
-        tabIndex={0}
-        role="group"
-        aria-roledescription="plot"
-        aria-label={`${props.title}. ${spoken || "no values yet"}`}
-        aria-keyshortcuts="ArrowLeft ArrowRight + - 0"
-        onKeyDown={onKey}
-      />
+      <div class="plot-box">
+        <div
+          class="plot"
+          ref={box}
+          tabIndex={0}
+          role="group"
+          aria-roledescription="plot"
+          aria-label={`${props.title}. ${spoken || note}`}
+          aria-keyshortcuts="ArrowLeft ArrowRight + - 0"
+          onKeyDown={onKey}
+        />
+        {now.length === 0 && <p class="plot-note" aria-hidden="true">{note}</p>}
+      </div>
+      <Legend {...props} hidden={hidden} setHidden={setHidden} handle={legend} />
       <span class="unseen" aria-live="polite">{said}</span>
     </>
   );
+}
+
+// Of an axis: seconds, minutes or hours, whichever are round.
+function roundTime(seconds: number): string {
+  if (seconds % 60 !== 0) return `${Number(seconds.toFixed(2))} s`;
+  const minutes = Math.floor((seconds % kHour) / 60);
+  return seconds < kHour ? `${minutes} m` : `${Math.floor(seconds / kHour)} h${minutes ? ` ${minutes}` : ""}`;
 }
 
 function tick(value: number): string {
@@ -230,18 +246,6 @@ function tick(value: number): string {
   if (value === 0) return "0";
   if (size >= 1e4 || size < 1e-3) return value.toExponential(0).replace("e+", "e");
   return String(Number(value.toPrecision(4)));
-}
-
-// As TensorBoard does it: a moving average that does not lean on its beginning.
-export function smoothed(values: number[], weight: number): number[] {
-  if (weight <= 0) return values;
-  let last = 0, taken = 0;
-  return values.map((value) => {
-    if (!Number.isFinite(value)) return value;
-    last = last * weight + value * (1 - weight);
-    taken += 1;
-    return last / (1 - weight ** taken);
-  });
 }
 
 export function Spark({ values, colour, label }: { values: (number | null)[]; colour: string; label: string }) {

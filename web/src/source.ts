@@ -5,6 +5,7 @@ import type {
   Curves,
   CurveRequest,
   EvaluationTable,
+  Expected,
   Job,
   KeptModel,
   ModelFile,
@@ -30,6 +31,7 @@ export interface Source {
   samples(run: string): Promise<SampleItem[]>;
   tables(run: string): Promise<EvaluationTable[]>;
   rates(run: string): Promise<Rates>;
+  expected(run: string): Promise<Expected>;
   url(path: string): string; // of a file that a sample names
   opusUrl(path: string, kbps: number): string | null;
   listen(listener: Listener): void;
@@ -66,6 +68,7 @@ class ServerSource implements Source {
   samples = (run: string) => request<SampleItem[]>(`/api/samples?run=${encodeURIComponent(run)}`);
   tables = (run: string) => request<EvaluationTable[]>(`/api/tables?run=${encodeURIComponent(run)}`);
   rates = (run: string) => request<Rates>(`/api/learning-rates?run=${encodeURIComponent(run)}`);
+  expected = (run: string) => request<Expected>(`/api/expected?run=${encodeURIComponent(run)}`);
   url = (path: string) => `/files/${encoded(path)}`;
   opusUrl = (path: string, kbps: number) => `/api/opus?path=${encodeURIComponent(path)}&kbps=${kbps}`;
 
@@ -91,6 +94,7 @@ interface ReportData {
   samples: Record<string, SampleItem[]>;
   tables: Record<string, EvaluationTable[]>;
   learning_rates?: Record<string, Rates>;
+  expected: Record<string, Expected>;
   files: Record<string, string>;
 }
 
@@ -119,6 +123,7 @@ class ReportSource implements Source {
   samples = async (run: string) => this.data.samples[run] ?? [];
   tables = async (run: string) => this.data.tables[run] ?? [];
   rates = async (run: string) => this.data.learning_rates?.[run] ?? {};
+  expected = async (run: string) => this.data.expected[run] ?? {};
   url = (path: string) => this.data.files[path] ?? "";
   opusUrl = () => null;
   listen(listener: Listener) {

@@ -29,6 +29,7 @@ export interface Run {
   main_loss: string;
   losses: Record<string, number | null>;
   chance_levels: Record<string, number | null>;
+  expected: Record<string, [number, number]>; // low and high, of the newest step
   code_use?: number | null;
   spark: (number | null)[];
   newest_sample: string;
@@ -49,6 +50,7 @@ export interface RunDetails extends Run {
   unreadable_rows: number;
   config: Config;
   checkpoints: { name: string; step: number; bytes: number }[];
+  commands: string[]; // that started it and went on with it
 }
 
 export interface Curve {
@@ -57,6 +59,23 @@ export interface Curve {
   low?: number[];
   high?: number[];
   not_finite: number;
+}
+
+// What the recipe gave where it was measured.
+export interface ExpectedCurve {
+  x: number[]; // steps
+  seconds: number[]; // when the run came there, or will
+  low: number[];
+  high: number[];
+}
+
+export interface Expected {
+  data?: string;
+  machine?: string;
+  main?: string;
+  label?: string; // of the weights that were validated
+  training?: Record<string, ExpectedCurve>;
+  validation?: Record<string, ExpectedCurve>;
 }
 
 // run -> series -> curve

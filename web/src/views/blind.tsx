@@ -1,7 +1,9 @@
 // Tests without knowing what is heard. ABX: is X A or B? Scale: every version of an item gets 0 to 100, the original hidden
 // among them. The order is drawn here; the answers are kept by the server, which says what follows from them.
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./blind.css";
 import { percent } from "../format";
+import { isTaken } from "../keys";
 import { Choice, Empty, useLoaded } from "../parts";
 import { decode, lowPassed, measure, SyncPlayer } from "../player";
 import { api, source } from "../source";
@@ -138,11 +140,12 @@ function Abx({ trials, conditions, done }: { trials: AbxTrial[]; conditions: Con
   };
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
+      if (isTaken(event) || !ready) return;
       const key = event.key.toLowerCase();
       if (["a", "x", "b"].includes(key)) hear(key.toUpperCase());
       else if (key === "1") answer("a");
       else if (key === "2") answer("b");
-      else if (key === " " && !(event.target instanceof HTMLButtonElement)) player.toggle();
+      else if (key === " ") player.toggle();
       else return;
       event.preventDefault();
     };
@@ -150,8 +153,8 @@ function Abx({ trials, conditions, done }: { trials: AbxTrial[]; conditions: Con
     return () => removeEventListener("keydown", onKey);
   });
   return (
-    <section class="card trial" aria-label={`trial ${answers.length + 1} of ${trials.length}`} aria-live="polite">
-      <p class="sub">trial {answers.length + 1} of {trials.length}</p>
+    <section class="card trial" aria-label={`trial ${answers.length + 1} of ${trials.length}`}>
+      <p class="sub" aria-live="polite">trial {answers.length + 1} of {trials.length}</p>
       <div class="abx">
         {["A", "X", "B"].map((name) => (
           <button type="button" class={`big ${player.playing && player.active === name ? "on" : ""}`} disabled={!ready} onClick={() => hear(name)} aria-pressed={player.active === name} key={name}>
@@ -185,11 +188,11 @@ function Scale({ trials, conditions, done }: { trials: ScaleTrial[]; conditions:
   const { player, ready, hear } = usePlayer(sounds);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
+      if (isTaken(event) || !ready) return;
       const letter = event.key.toUpperCase();
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (letters.includes(letter)) hear(letter);
       else if (letter === "R" && reference) hear("reference");
-      else if (event.key === " " && !(event.target instanceof HTMLButtonElement)) player.toggle();
+      else if (event.key === " ") player.toggle();
       else return;
       event.preventDefault();
     };
@@ -204,8 +207,8 @@ function Scale({ trials, conditions, done }: { trials: ScaleTrial[]; conditions:
     else setAll(every);
   };
   return (
-    <section class="card trial" aria-label={`item ${all.length + 1} of ${trials.length}`} aria-live="polite">
-      <p class="sub">item {all.length + 1} of {trials.length}: how good is each{reference ? ", beside the reference?" : "?"}</p>
+    <section class="card trial" aria-label={`item ${all.length + 1} of ${trials.length}`}>
+      <p class="sub" aria-live="polite">item {all.length + 1} of {trials.length}: how good is each{reference ? ", beside the reference?" : "?"}</p>
       <div class="scale">
         {reference && (
           <div>

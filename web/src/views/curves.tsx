@@ -1,12 +1,14 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./curves.css";
 import { seconds } from "../format";
 import { HeatMap, type HeatRow } from "../heatmap";
 import { Icon } from "../icons";
 import { Choice, Empty, Toggle, useLoaded, useVisible } from "../parts";
-import { type Line, Plot, smoothed } from "../plot";
+import { type Corridor, corridorUntil, type Level, type Line, smoothed } from "../lines";
+import { Plot } from "../plot";
 import { source } from "../source";
 import { colourOf, useStore } from "../store";
-import type { Curves, RunDetails } from "../types";
+import type { Curves, Expected, Run, RunDetails } from "../types";
 
 type Axis = "step" | "time";
 interface Look {
@@ -15,6 +17,7 @@ interface Look {
   logX: boolean;
   logY: boolean;
   bands: boolean;
+  expected: boolean;
   zoom: [number, number] | null;
 }
 
@@ -59,77 +62,110 @@ function plots(names: Set<string>, main: Set<string>): Shown[] {
 
 const xText = (axis: Axis) => (axis === "time" ? (x: number) => seconds(x) : undefined);
 
-function lineName(run: string, series: string, several: boolean): string {
+const kEma = [7, 4], kOnline = [2, 3]; // strokes of validations
+
+function lineName(run: string, series: string, several: boolean) {
   const parts = series.split("/");
   const what = parts[0] === "validation" ? `validation ${parts[1]}` : "training";
-  return several ? `${run}${parts[0] === "validation" ? `, ${what}` : ""}` : what;
+  return { of: several ? run : "", what, name: several ? `${run}, ${what}` : what };
 }
 
-function PlotCard({ shown, look, setZoom, details }: { shown: Shown; look: Look; setZoom: (zoom: Look["zoom"]) => void; details: RunDetails[] }) {
+// What is asked for when nothing else is; asked again when there is something new, as soon as the answer before it is there.
+function useCurves(shown: Shown, look: Look, wide: boolean, visible: boolean): Curves | null {
   const { runs, chosen } = useStore();
-  const { ref, visible } = useVisible<HTMLElement>();
-  const [curves, setCurves] = useState<Curves>({});
-  const [wide, setWide] = useState(false);
-  const asked = useRef("");
-  const busy = useRef(false);
+  const [curves, setCurves] = useState<Curves | null>(null);
+  const asked = useRef(""), busy = useRef(false), load = useRef(() => {});
   // What was last told about these runs; a new step is a reason to ask again.
   const news = chosen.map((id) => `${id}:${runs.get(id)?.updated ?? 0}`).join();
   const want = JSON.stringify([shown.series, chosen, look.axis, look.zoom, wide, source.live ? news : ""]);
+  load.current = () => {
+    if (!visible || busy.current || asked.current === want) return;
+    asked.current = want;
+    busy.current = true;
+    const margin = look.zoom ? (look.zoom[1] - look.zoom[0]) * 0.05 : 0;
+    source
+      .curves({
+        runs: chosen,
+        series: shown.series,
+        axis: look.axis,
+        points: wide ? 1600 : 700,
+        ...(look.zoom && source.live ? { from: look.zoom[0] - margin, to: look.zoom[1] + margin } : {}),
+      })
+      .then(setCurves, () => setTimeout(() => ((asked.current = ""), load.current()), 1000)) // a server that was away comes back
+      .finally(() => {
+        busy.current = false;
+        load.current();
+      });
+  };
+  useEffect(() => load.current(), [want, visible]);
+  return curves;
+}
 
-  useEffect(() => {
-    if (!visible) return;
-    const load = () => {
-      if (busy.current || asked.current === want) return;
-      asked.current = want;
-      busy.current = true;
-      const margin = look.zoom ? (look.zoom[1] - look.zoom[0]) * 0.05 : 0;
-      source
-        .curves({
-          runs: chosen,
-          series: shown.series,
-          axis: look.axis,
-          points: wide ? 1600 : 700,
-          ...(look.zoom && source.live ? { from: look.zoom[0] - margin, to: look.zoom[1] + margin } : {}),
-        })
-        .then(setCurves, () => (asked.current = ""))
-        .finally(() => (busy.current = false));
-    };
-    load();
-    const timer = setInterval(load, 1000); // a busy moment is made up for
-    return () => clearInterval(timer);
-  }, [want, visible]);
+// What was expected of the runs in this plot. A table that several runs go by is drawn once, in nobody's colour.
+function corridorsOf(shown: Shown, look: Look, expected: Map<string, Expected>, lines: Line[], runs: Map<string, Run>, several: boolean): Corridor[] {
+  const found = new Map<string, Corridor>();
+  if (!shown.key.startsWith("loss/") || !look.expected || lines.length === 0) return [];
+  const dim = getComputedStyle(document.documentElement).getPropertyValue("--dim").trim();
+  for (const [run, table] of expected)
+    for (const side of ["training", "validation"] as const) {
+      const curve = table[side]?.[shown.key.slice(5)];
+      if (!curve) continue;
+      const x = look.axis === "time" ? curve.seconds : curve.x, same = JSON.stringify([side, x, curve.low, curve.high]);
+      const what = `expected${side === "validation" ? ` in validation${table.label ? ` ${table.label}` : ""}` : ""}`;
+      const before = found.get(same);
+      const until = Math.max(before?.until ?? 0, (look.axis === "time" ? runs.get(run)?.trained_seconds : runs.get(run)?.step) ?? 0);
+      const of = several && !before ? (runs.get(run)?.name ?? run) : "";
+      found.set(same, {
+        ...corridorUntil(x, curve.low, curve.high, until * 1.08),
+        until,
+        of,
+        what,
+        name: of ? `${of}, ${what}` : what,
+        colour: of ? colourOf(run) : dim,
+        dash: side === "training" ? undefined : table.label === "ema" ? kEma : kOnline,
+      });
+    }
+  return [...found.values()];
+}
+
+function PlotCard({ shown, look, setZoom, details, expected }: { shown: Shown; look: Look; setZoom: (zoom: Look["zoom"]) => void; details: RunDetails[]; expected: Map<string, Expected> }) {
+  const { runs, chosen } = useStore();
+  const { ref, visible } = useVisible<HTMLElement>();
+  const [wide, setWide] = useState(false);
+  const curves = useCurves(shown, look, wide, visible);
 
   const lines: Line[] = [];
   const several = chosen.length > 1;
   let lost = 0;
   for (const run of chosen)
     for (const series of shown.series) {
-      const curve = curves[run]?.[series];
+      const curve = curves?.[run]?.[series];
       if (!curve) continue;
       lost += curve.not_finite;
       const validation = series.startsWith("validation/");
       const smooth = !validation && look.smoothing > 0;
       lines.push({
-        name: lineName(runs.get(run)?.name ?? run, series, several),
+        ...lineName(runs.get(run)?.name ?? run, series, several),
         colour: colourOf(run),
         x: curve.x,
         y: smooth ? smoothed(curve.y, look.smoothing) : curve.y,
         low: look.bands ? curve.low : undefined,
         high: look.bands ? curve.high : undefined,
-        dash: validation ? (series.startsWith("validation/ema") ? [7, 4] : [2, 3]) : undefined,
+        dash: validation ? (series.startsWith("validation/ema") ? kEma : kOnline) : undefined,
         points: validation,
         width: validation ? 1.25 : 1.75,
       });
     }
-  const levels: { name: string; value: number; colour: string }[] = [];
+  const levels: Level[] = [];
   if (shown.key.startsWith("loss/"))
     for (const run of chosen) {
-      const level = runs.get(run)?.chance_levels[shown.key.slice(5)];
+      const level = runs.get(run)?.chance_levels[shown.key.slice(5)], of = several ? runs.get(run)!.name : "";
       if (level !== undefined && level !== null && !levels.some((one) => one.value === level))
-        levels.push({ name: several ? `guessing, ${runs.get(run)!.name}` : "guessing", value: level, colour: colourOf(run) });
+        levels.push({ of, what: "guessing", name: of ? `${of}, guessing` : "guessing", value: level, colour: colourOf(run) });
     }
-  if (shown.key.startsWith("gradient_z/")) levels.push({ name: "3 deviations", value: 3, colour: "#d0455a" });
+  if (shown.key.startsWith("gradient_z/")) levels.push({ of: "", what: "3 deviations", name: "3 deviations", value: 3, colour: "#d0455a" });
   const ahead = useRatesAhead(shown, details, look);
+  const corridors = corridorsOf(shown, look, expected, lines, runs, several);
   return (
     <section class={`card plot-card ${wide ? "wide" : ""}`} ref={ref} aria-label={shown.title} data-plot={shown.key}>
       <header>
@@ -142,6 +178,7 @@ function PlotCard({ shown, look, setZoom, details }: { shown: Shown; look: Look;
       <Plot
         title={shown.title}
         lines={[...lines, ...ahead]}
+        corridors={corridors}
         levels={levels}
         logX={look.logX}
         logY={look.logY && shown.group !== "Health" && !shown.key.startsWith("gradient_z/")}
@@ -150,6 +187,7 @@ function PlotCard({ shown, look, setZoom, details }: { shown: Shown; look: Look;
         zoom={look.zoom}
         onZoom={setZoom}
         height={wide ? 440 : 230}
+        note={curves ? "no values yet" : "loading…"}
       />
     </section>
   );
@@ -166,7 +204,8 @@ function useRatesAhead(shown: Shown, details: RunDetails[], look: Look): Line[] 
     // A task of one phase has its settings at the top.
     const rate = rates[phase] ?? (Object.keys(rates).length === 1 ? Object.values(rates)[0] : undefined);
     if (!rate || !details[i]) return [];
-    return [{ name: details.length > 1 ? `${details[i].name}, ahead` : "ahead", colour: colourOf(details[i].id), x: rate.x, y: rate.y, dash: [3, 4], width: 1.25 }];
+    const of = details.length > 1 ? details[i].name : "";
+    return [{ of, what: "ahead", name: of ? `${of}, ahead` : "ahead", colour: colourOf(details[i].id), x: rate.x, y: rate.y, dash: [3, 4], width: 1.25 }];
   });
 }
 
@@ -196,7 +235,7 @@ function CodebookUse({ details, kind }: { details: RunDetails; kind: "code_use" 
 
 export function CurvesView() {
   const { chosen, runs } = useStore();
-  const [look, setLook] = useState<Look>({ axis: "step", smoothing: 0, logX: false, logY: false, bands: true, zoom: null });
+  const [look, setLook] = useState<Look>({ axis: "step", smoothing: 0, logX: false, logY: false, bands: true, expected: true, zoom: null });
   const [filter, setFilter] = useState("");
   const known = chosen.filter((id) => runs.has(id));
   const loaded = useLoaded(
@@ -204,6 +243,9 @@ export function CurvesView() {
     () => Promise.all(known.map((id) => source.run(id))),
   );
   const details = (loaded.value ?? []).filter((run) => known.includes(run.id));
+  // Where a run will be when changes while it goes on; what is expected of it does not.
+  const tables = useLoaded(known.map((id) => `${id}:${look.axis === "time" ? runs.get(id)!.step : ""}`).join(), async () => new Map(await Promise.all(known.map(async (id): Promise<[string, Expected]> => [id, await source.expected(id)]))));
+  const expected = new Map([...(tables.value ?? [])].filter(([id, table]) => known.includes(id) && (table.training || table.validation)));
   const names = new Set(details.flatMap((run) => run.series));
   const shown = plots(names, new Set(details.map((run) => `loss/${run.main_loss}`))).filter((plot) => `${plot.group} ${plot.title}`.toLowerCase().includes(filter.toLowerCase()));
   const set = (part: Partial<Look>) => setLook((before) => ({ ...before, ...part }));
@@ -220,6 +262,7 @@ export function CurvesView() {
         <Toggle on={look.logY} set={(logY) => set({ logY })}>log y</Toggle>
         <Toggle on={look.logX} set={(logX) => set({ logX })}>log x</Toggle>
         <Toggle on={look.bands} set={(bands) => set({ bands })} title="from the lowest to the highest value of the steps that a point stands for">range</Toggle>
+        {expected.size > 0 && <Toggle on={look.expected} set={(on) => set({ expected: on })} title={[...expected.values()].map((table) => `what the recipe gave on ${table.data || "the data that it was measured with"}${table.machine ? `, ${table.machine}` : ""}`)[0]}>expected</Toggle>}
         <input type="search" placeholder="filter plots" aria-label="filter plots" value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
         {look.zoom && (
           <button type="button" class="accent" onClick={() => set({ zoom: null })}>
@@ -236,7 +279,7 @@ export function CurvesView() {
             <h2 class="group">{group}</h2>
             <div class="plots">
               {list.map((plot) => (
-                <PlotCard key={plot.key} shown={plot} look={look} setZoom={(zoom) => set({ zoom })} details={details} />
+                <PlotCard key={plot.key} shown={plot} look={look} setZoom={(zoom) => set({ zoom })} details={details} expected={expected} />
               ))}
               {group === "Losses" && !filter && details.map((run) => [<CodebookUse key={`u${run.id}`} details={run} kind="code_use" />, <CodebookUse key={`p${run.id}`} details={run} kind="perplexity" />])}
             </div>

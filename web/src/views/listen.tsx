@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
+import "./listen.css";
 import { Choice, Empty, Toggle, useLoaded } from "../parts";
 import { source, textOf } from "../source";
 import { colourOf, useStore } from "../store";

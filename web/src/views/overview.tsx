@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import "./overview.css";
 import { ago, count, percent, seconds, short } from "../format";
 import { Icon } from "../icons";
 import { Dot, Empty, Health, Progress, StatePill } from "../parts";
@@ -40,7 +41,7 @@ function NewestSample({ run }: { run: Run }) {
 }
 
 function Card({ run }: { run: Run }) {
-  const loss = run.losses[run.main_loss];
+  const loss = run.losses[run.main_loss], band = run.expected[run.main_loss];
   const parameters = run.parameters.total ?? Object.values(run.parameters).reduce((sum, one) => sum + one, 0);
   return (
     <article class="card run" aria-label={`run ${run.name}`} data-run={run.id}>
@@ -87,6 +88,7 @@ function Card({ run }: { run: Run }) {
           <dd>{run.data_wait_share === null ? "–" : percent(run.data_wait_share)}</dd>
         </div>
       </dl>
+      {band && <p class="sub" title="what the recipe gave at this step where it was measured">expected here: {run.main_loss} {short(band[0])} to {short(band[1])}</p>}
       <footer>
         <Health run={run} />
         <NewestSample run={run} />

@@ -1,6 +1,8 @@
 // Pictures of one item over the steps, and a closer look at two of them together: what is zoomed and moved in one is zoomed
 // and moved in the other.
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./pictures.css";
+import { isTaken } from "../keys";
 import { Choice } from "../parts";
 import { source } from "../source";
 import { useStore } from "../store";
@@ -94,7 +96,7 @@ function Viewer({ shots, first, close }: { shots: Shot[]; first: number; close: 
   const [view, setView] = useState(kWhole);
   useEffect(() => dialog.current!.showModal(), []);
   const onKey = (event: KeyboardEvent) => {
-    if (event.target instanceof HTMLSelectElement) return;
+    if (isTaken(event)) return;
     const act: Record<string, () => void> = {
       "+": () => setView(zoomed(view, 1.25)),
       "=": () => setView(zoomed(view, 1.25)),
@@ -107,7 +109,7 @@ function Viewer({ shots, first, close }: { shots: Shot[]; first: number; close: 
       a: () => setFlipped(!flipped),
       b: () => setFlipped(!flipped),
     };
-    if (!act[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!act[event.key]) return;
     act[event.key]();
     event.preventDefault();
   };

@@ -1,5 +1,6 @@
 // A form for everything that can be generated, made from the tables that the command line has; a queue, and what came of it.
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./play.css";
 import { bytes, seconds } from "../format";
 import { Copy, Empty, Progress, useLoaded } from "../parts";
 import { audioContext, waveFile } from "../player";
@@ -163,7 +164,7 @@ function JobCard({ job, open }: { job: Job; open: boolean }) {
   return (
     <article class="card job" data-job={job.id} aria-label={`${job.tool}, ${job.state}`}>
       <header>
-        <h3><button type="button" class="quiet" aria-expanded={shown} onClick={() => setShown(!shown)}>{shown ? "▾" : "▸"}</button> {job.tool} <span class="sub">{label.slice(0, 60)}</span></h3>
+        <h3><button type="button" class="quiet" aria-expanded={shown} aria-label={`${shown ? "hide" : "show"} what ${job.tool} made`} onClick={() => setShown(!shown)}>{shown ? "▾" : "▸"}</button> {job.tool} <span class="sub">{label.slice(0, 60)}</span></h3>
         <span class={`pill ${job.state}`}>{job.state}{took && ` · ${took}`}</span>
         {alive && <button type="button" onClick={() => void api.cancelJob(job.id)}>cancel</button>}
       </header>
@@ -221,7 +222,7 @@ export function PlayView() {
   };
   const rest = tool.options.filter((option) => !first(option));
   return (
-    <div class="play">
+    <div class="playground">
       <form class="card" aria-label="what to make" onSubmit={(event) => { event.preventDefault(); void send(); }}>
         <div class="field">
           <label for="tool">make</label>
@@ -241,7 +242,8 @@ export function PlayView() {
         <button type="submit" class="accent">make it</button>
         <Kept jobs={jobs} />
       </form>
-      <div class="jobs" aria-label="what was made" aria-live="polite">
+      <div class="jobs" role="region" aria-label="what was made">
+        <span class="unseen" aria-live="polite">{jobs[0] && `${jobs[0].tool}: ${jobs[0].state}`}</span>
         {jobs.length === 0 && <Empty>What you make appears here, with the command that makes the same again.</Empty>}
         {jobs.slice(0, 40).map((job, i) => <JobCard job={job} key={job.id} open={i === 0 || job.id === newest.current} />)}
       </div>

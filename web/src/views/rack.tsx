@@ -1,7 +1,9 @@
 // Players on top of each other with their spectrograms: one position for all, one of them is heard.
 import { useEffect, useRef, useState } from "preact/hooks";
+import "./rack.css";
 import { clock } from "../format";
 import { Icon } from "../icons";
+import { isTaken } from "../keys";
 import { Toggle } from "../parts";
 import { decode, measure, SyncPlayer, type Track } from "../player";
 import { draw, loudestOf, spectrogram } from "../spectrogram";
@@ -13,8 +15,12 @@ export interface Sound {
   colour: string;
 }
 
-const typing = (target: EventTarget | null) =>
-  target instanceof HTMLElement && (target.matches("input:not([type=range]):not([type=checkbox]), textarea, select") || target.isContentEditable);
+// Of several racks on a page, keys are for the one that was touched last, or the first.
+const racks: SyncPlayer[] = [];
+const touch = (rack: SyncPlayer) => {
+  racks.splice(racks.indexOf(rack), 1);
+  racks.unshift(rack);
+};
 
 export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
   const player = useRef<SyncPlayer | undefined>(undefined);
@@ -29,8 +35,12 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
 
   useEffect(() => {
     rack.onChange = () => again((n) => n + 1);
+    racks.push(rack);
     (window as unknown as { studioPlayer?: SyncPlayer }).studioPlayer = rack; // for those who test the page
-    return () => rack.stop();
+    return () => {
+      racks.splice(racks.indexOf(rack), 1);
+      rack.stop();
+    };
   }, []);
 
   useEffect(() => {
@@ -66,7 +76,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
 
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
-      if (typing(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (isTaken(event) || racks[0] !== rack) return;
       const keys = sounds.map((sound) => sound.key), at = keys.indexOf(rack.active);
       const act: Record<string, () => void> = {
         " ": () => rack.toggle(),
@@ -85,7 +95,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
       };
       const number = Number(event.key);
       if (number >= 1 && number <= keys.length) hear(keys[number - 1]);
-      else if (act[event.key] && !(event.key === " " && event.target instanceof HTMLButtonElement)) act[event.key]();
+      else if (act[event.key]) act[event.key]();
       else return;
       event.preventDefault();
     };
@@ -108,7 +118,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
 
   const loudest = Math.max(-60, ...[...pictures.values()].map(loudestOf));
   return (
-    <div class="rack" ref={line} role="group" aria-label={`players of ${title}`} aria-keyshortcuts="Space ArrowLeft ArrowRight ArrowUp ArrowDown A M L [ ]">
+    <div class="rack" ref={line} role="group" aria-label={`players of ${title}`} onPointerDown={() => touch(rack)} onFocusIn={() => touch(rack)} aria-keyshortcuts="Space ArrowLeft ArrowRight ArrowUp ArrowDown A M L [ ]">
       <div class="toolbar" role="toolbar" aria-label="playing">
         <button type="button" class="accent play" onClick={() => rack.toggle()} aria-label={rack.playing ? "pause" : "play"} aria-keyshortcuts="Space">
           <Icon name={rack.playing ? "pause" : "play"} />
@@ -128,7 +138,7 @@ export function Rack({ sounds, title }: { sounds: Sound[]; title: string }) {
         const track = rack.tracks.get(sound.key);
         return (
           <div class={`strip ${rack.active === sound.key ? "active" : ""}`} key={sound.key} data-sound={sound.key}>
-            <button type="button" class="pick" aria-pressed={rack.active === sound.key} onClick={() => hear(sound.key)} style={{ "--colour": sound.colour }}>
+            <button type="button" class="pick" aria-pressed={rack.active === sound.key} onClick={() => (rack.active === sound.key ? rack.toggle() : hear(sound.key))} style={{ "--colour": sound.colour }}>
               <kbd>{index + 1}</kbd>
               <span>{sound.name}</span>
               <small>

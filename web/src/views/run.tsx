@@ -1,8 +1,9 @@
-import { bytes, count, percent, seconds, short } from "../format";
+import "./run.css";
+import { bytes, count, flatten, percent, seconds, short } from "../format";
 import { Copy, Dot, Empty, Health, Progress, StatePill, useLoaded } from "../parts";
 import { source } from "../source";
 import { choose, link, useStore } from "../store";
-import type { EvaluationTable, LoggedText } from "../types";
+import type { Config, EvaluationTable, LoggedText } from "../types";
 
 function Log({ title, texts, tone }: { title: string; texts: LoggedText[]; tone: string }) {
   if (texts.length === 0) return null;
@@ -43,11 +44,29 @@ function Table({ table }: { table: EvaluationTable }) {
   );
 }
 
+function SettingsOf({ config }: { config: Config }) {
+  const all = [...flatten(config)];
+  return (
+    <details class="card">
+      <summary>settings ({all.length})</summary>
+      <dl class="list">
+        {all.map(([name, value]) => (
+          <>
+            <dt>{name}</dt>
+            <dd><code>{value}</code></dd>
+          </>
+        ))}
+      </dl>
+    </details>
+  );
+}
+
 export function RunView({ id }: { id: string }) {
   const { runs } = useStore();
   const run = runs.get(id);
   const details = useLoaded(`${id}:${run?.checkpoints_saved}:${run?.warnings}:${run?.state}`, () => source.run(id)).value;
   const tables = useLoaded(`${id}:${run?.state}`, () => source.tables(id)).value;
+  const expected = useLoaded(id, () => source.expected(id)).value;
   const folder = useLoaded("status", () => source.status()).value?.folder ?? "runs";
   if (!run) return <Empty>There is no run called {id} here.</Empty>;
   const place = !source.live ? `runs/${id}` : id === "." ? folder : `${folder}/${id}`;
@@ -97,11 +116,24 @@ export function RunView({ id }: { id: string }) {
             <dd>{[run.device, run.precision, run.threads > 0 ? `${run.threads} thread${run.threads > 1 ? "s" : ""}` : ""].filter(Boolean).join(", ")}</dd>
             <dt>losses</dt>
             <dd>{Object.entries(run.losses).map(([name, value]) => <span class="pair">{name} <b>{short(value)}</b></span>)}</dd>
+            {Object.keys(run.expected).length > 0 && (
+              <>
+                <dt>expected</dt>
+                <dd>{Object.entries(run.expected).map(([name, [low, high]]) => <span class="pair">{name} <b>{short(low)} to {short(high)}</b></span>)}</dd>
+              </>
+            )}
+            {expected?.data && (
+              <>
+                <dt>as measured on</dt>
+                <dd>{expected.data}{expected.machine && `; ${expected.machine}`}</dd>
+              </>
+            )}
           </dl>
         </section>
         <section class="card" aria-label="commands">
           <h3>Commands</h3>
-          <p><Copy text={`melete train ${run.task} --out ${place} --resume`} label="the command that goes on" /></p>
+          {details?.commands.slice(-4).map((line) => <p><Copy text={line} label="the command that trained it" /></p>)}
+          {run.state !== "finished" && <p><Copy text={`melete train ${run.task} --out ${place} --resume`} label="the command that goes on" /></p>}
           <p><Copy text={`melete inspect ${place} --summary`} /></p>
           <p><Copy text={`melete export ${place} -o ${run.task}.safetensors`} /></p>
           <p><Copy text={`melete studio export ${place} -o report.html`} label="the command that makes a report" /></p>
@@ -120,6 +152,7 @@ export function RunView({ id }: { id: string }) {
         {details && <Log title="Warnings" texts={details.warnings_list} tone="bad" />}
         {details && <Log title="Notes" texts={details.notes} tone="" />}
       </div>
+      {details?.config && <SettingsOf config={details.config} />}
       {tables?.map((table) => <Table table={table} key={table.name} />)}
     </>
   );

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks";
+import "./settings.css";
 import { flatten } from "../format";
 import { Dot, Empty, Toggle, useLoaded } from "../parts";
 import { source } from "../source";
@@ -14,7 +15,8 @@ export function SettingsView() {
   const details = (loaded.value ?? []).filter((run) => known.includes(run.id));
   const columns = details.map((run) => flatten(run.config ?? {}));
   const names = [...new Set(columns.flatMap((column) => [...column.keys()]))];
-  const differs = (name: string) => new Set(columns.map((column) => column.get(name))).size > 1;
+  const told = columns.filter((column) => column.size > 0); // a run that left no settings differs in nothing
+  const differs = (name: string) => new Set(told.map((column) => column.get(name))).size > 1;
   const different = names.filter(differs);
   const rows = (all || details.length < 2 ? names : different).filter((name) => name.includes(filter));
   return (
