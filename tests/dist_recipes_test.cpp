@@ -79,10 +79,9 @@ enum class Way {
 void train_recipe(const std::string& name, Way way, Group& group, const std::string& out) {
   Prepared made = prepare(name, kParts * kItems, [&](Schema& settings) {
     settings.set("train.precision", "fp32");
-    // Two parts of SoundStream's loss are taken over each rank's own batch, see docs/distributed.md.
+    // SoundStream's gradient penalty is taken over each rank's own batch, see docs/distributed.md.
     if (name == "soundstream") {
       settings.set("gradient_penalty_every", "0");
-      settings.set("model.loss.root_spectrum_weight", "0");
       // Fewer codes than frames: codes that begin at the same frame are a tie, and what many stages leave of few
       // frames is rounding, which then decides.
       settings.set("model.codec.quantizer.codebook_size", "32");

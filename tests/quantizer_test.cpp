@@ -196,6 +196,34 @@ TEST(Quantizer, SearchFindsTheBestCodes) {
   EXPECT_LT(quantize(4).first.mean().item<double>(), greedy.mean().item<double>());
 }
 
+// In training beams leave less of x, and what passes them has the gradient of no quantizer at all; stages that
+// are dropped stay out of the search.
+TEST(Quantizer, BeamsInTraining) {
+  const auto error = [](int64_t beams, int64_t used) {
+    QuantizerConfig config = config_of("vq");
+    config.training_beams = beams;
+    config.dropout = true;
+    Quantizer quantizer = make(config, 6);
+    double last = 0;
+    for (uint64_t step = 0; step < 3; ++step) {  // the first places the codes
+      FixedStages draws(step, used - 1);
+      const at::Tensor x = noise({2, 200, 6}, 30 + step).requires_grad_(), pull = noise({2, 200, 6}, 40 + step);
+      const Quantized result = quantizer->forward(x, &draws);
+      const at::Tensor gradient = torch::autograd::grad({result.vectors}, {x}, {pull}, true)[0];
+      EXPECT_LT((gradient - pull).abs().max().item<double>(), 1e-5);
+      EXPECT_TRUE((result.codes.narrow(-1, used, 4 - used) == -1).all().item<bool>());
+      EXPECT_GE(result.codes.narrow(-1, 0, used).min().item<int64_t>(), 0);
+      EXPECT_EQ((result.losses != 0).sum().item<int64_t>(), used);
+      last = (result.vectors - x).square().mean().item<double>();
+    }
+    return last;
+  };
+  for (const int64_t used : {2, 4}) EXPECT_LT(error(8, used), 0.97 * error(1, used)) << used;
+  QuantizerConfig config = config_of("lfq");
+  config.training_beams = 2;
+  EXPECT_ANY_THROW(make(config, 6)) << "bits have no codes to look among";
+}
+
 TEST(Quantizer, DropoutObeysItsDraws) {
   for (const auto& [multiple, keep, drawn, used] : std::vector<std::array<int64_t, 4>>{{1, 0, 0, 1},
                                                                                        {1, 1, 2, 3},

@@ -76,6 +76,19 @@ TEST(RootSpectrum, SeesPhasesWhereItIsAskedToAndQuietBands) {
   EXPECT_GT(distance(both, low, 0.5), 0.01);
 }
 
+// What ranks rely on: a batch's loss is the mean of its rows'. And a row of silence is no danger.
+TEST(RootSpectrum, EveryRowCountsAlike) {
+  const RootSpectrumLoss loss({}, 8000);
+  const at::Tensor real = at::cat({noise({1, 4000}, 1), 0.01 * noise({1, 4000}, 2)}), fake = 0.8 * real;
+  const double loud = loss(real.narrow(0, 0, 1), fake.narrow(0, 0, 1)).item<double>(),
+               quiet = loss(real.narrow(0, 1, 1), fake.narrow(0, 1, 1)).item<double>();
+  EXPECT_NEAR(loss(real, fake).item<double>(), (loud + quiet) / 2, 1e-5);
+  EXPECT_GT(quiet, loud / 2);
+  const at::Tensor silent = at::zeros({1, 4000});
+  EXPECT_EQ(loss(silent, silent).item<double>(), 0);
+  EXPECT_LT(loss(silent, 1e-3 * noise({1, 4000}, 3)).item<double>(), 1);
+}
+
 TEST(RootSpectrum, Gradient) {
   RootSpectrumLossConfig config;
   config.window_powers = {5, 6};

@@ -72,6 +72,8 @@ RootSpectrumLoss::RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t
 
 at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
   constexpr double kSilence = 1e-8;  // power of a bin, beside a full-scale sine's of about the window's length
+  constexpr double kQuiet = 1e-6;    // a row of less than this in all its bins is not told from its own noise
+  const double floor = std::pow(kQuiet, config_.power);
   at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
   for (const int64_t window_power : config_.window_powers) {
     StftConfig config;
@@ -87,8 +89,9 @@ at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor
     };
     const auto [real_bins, real_sizes] = roots(real);
     const auto [fake_bins, fake_sizes] = roots(fake);
-    const auto beside = [](const at::Tensor& error, const at::Tensor& strength) {
-      return error.square().sum() / strength.square().sum();
+    // Row by row, so that a mean over rows is the same however they are shared out among ranks.
+    const auto beside = [floor](const at::Tensor& error, const at::Tensor& strength) {
+      return (error.square().flatten(1).mean(1) / (strength.square().flatten(1).mean(1) + floor)).mean();
     };
     int64_t bins = real_sizes.size(1);
     if (config_.phase_below_hz > 0)

@@ -105,7 +105,7 @@ at::Tensor CodebookImpl::book(const at::Tensor& all, int64_t index) const {
 }
 
 CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bool update,
-                                           const at::Tensor& counted) {
+                                           const at::Tensor& counted, const at::Tensor& chosen) {
   const at::Tensor rows = x.detach();
   using at::indexing::Slice;
   const at::Tensor counting = counted.defined() ? rows.index({Slice(), counted}) : rows;
@@ -128,7 +128,7 @@ CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bo
   choice.seen = codes_seen();
   {
     const at::NoGradGuard no_grad;
-    choice.codes = choose(rows, choice.seen.detach(), draws);
+    choice.codes = chosen.defined() ? chosen : choose(rows, choice.seen.detach(), draws);
   }
   choice.vectors = look_up(x, choice.seen, choice.codes);
   if (learning && config_.moving_average) {

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -70,6 +71,7 @@ void describe(Schema& s, QuantizerConfig& c) {
   s.option("search_beams", c.search_beams,
            "vq, outside of training: beginnings of a frame's codes that are followed to the last stage")
       .at_least(1);
+  s.option("training_beams", c.training_beams, "vq: the same in training").at_least(1);
   s.option("entropy_weight", c.entropy_weight, "lfq: weight of the entropy loss").at_least(0);
   s.option("lfq_commitment_weight", c.lfq_commitment_weight, "lfq: pull towards the bits").at_least(0);
   s.option("diversity", c.diversity, "lfq: weight of even code use inside the entropy loss").at_least(0);
@@ -114,8 +116,13 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
   const at::Tensor no_loss = at::zeros({}, x.options());
   const at::Tensor prepared = chain_.front()->prepare(x);
   if (!is_training() && config_.search_beams > 1) {
-    const at::Tensor found = search(prepared);
+    const at::Tensor found = search(prepared, used, config_.search_beams);
     return {decode(found), found, no_loss.expand({config_.quantizers})};
+  }
+  at::Tensor found;  // undefined: every stage chooses for itself
+  if (is_training() && config_.training_beams > 1 && ready(used)) {
+    const at::NoGradGuard no_grad;
+    found = search(prepared, used, config_.training_beams);
   }
   at::Tensor residual = prepared, sum;
   std::vector<at::Tensor> codes, losses;
@@ -125,7 +132,8 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
       losses.push_back(no_loss);
       continue;
     }
-    const auto stage = chain_[i]->quantize(residual, draws, update, counted);
+    const at::Tensor chosen = found.defined() ? found.select(2, static_cast<int64_t>(i)) : at::Tensor();
+    const auto stage = chain_[i]->quantize(residual, draws, update, counted, chosen);
     residual = residual - stage.vectors.detach();
     sum = sum.defined() ? sum + stage.vectors : stage.vectors;
     codes.push_back(stage.codes);
@@ -135,17 +143,22 @@ ResidualQuantizerImpl::Result ResidualQuantizerImpl::forward(const at::Tensor& g
   return {project_out.is_empty() ? sum : project_out(sum), at::cat(codes, -1), at::stack(losses)};
 }
 
-at::Tensor ResidualQuantizerImpl::search(const at::Tensor& x) {
+bool ResidualQuantizerImpl::ready(int64_t used) const {
+  return std::all_of(chain_.begin(), chain_.begin() + used,
+                     [](QuantizerStage* stage) { return stage->ready(); });
+}
+
+at::Tensor ResidualQuantizerImpl::search(const at::Tensor& x, int64_t used, int64_t beams) const {
   const int64_t rows = x.size(0) * x.size(1), dim = x.size(2);
   at::Tensor left = x.reshape({rows, 1, dim});                                  // [rows, kept, dim]
   at::Tensor codes = at::empty({rows, 1, 0}, x.options().dtype(at::kLong));     // [rows, kept, stages so far]
-  for (size_t i = 0; i < chain_.size(); ++i) {
-    const at::Tensor book = chain_[i]->codes();  // [size, dim]
+  for (int64_t i = 0; i < used; ++i) {
+    const at::Tensor book = chain_[static_cast<size_t>(i)]->codes();  // [size, dim]
     const int64_t size = book.size(0);
     // [rows, kept, size] squared distances
     const at::Tensor errors = left.square().sum(-1, true) - 2 * at::matmul(left, book.t()) + book.square().sum(1);
-    const bool last = i + 1 == chain_.size();
-    const int64_t kept = last ? 1 : std::min(config_.search_beams, errors.size(1) * size);
+    const bool last = i + 1 == used;
+    const int64_t kept = last ? 1 : std::min(beams, errors.size(1) * size);
     const at::Tensor best = std::get<1>(errors.flatten(1).topk(kept, 1, /*largest=*/false));  // [rows, kept]
     const at::Tensor from = at::floor_divide(best, size).unsqueeze(-1), code = at::remainder(best, size);
     codes = at::cat({codes.gather(1, from.expand({-1, -1, codes.size(2)})), code.unsqueeze(-1)}, 2);
@@ -190,8 +203,12 @@ QuantizerImpl::QuantizerImpl(const QuantizerConfig& config, int64_t dim) : confi
           "[quantizer] orthogonal_active_only is for one codebook; switch separate_codebooks off");
   require(!config.reinmax || config.differentiable_choice,
           "[quantizer] reinmax is a kind of differentiable_choice; switch that on, too");
-  require(config.search_beams == 1 || (config.kind == "vq" && config.codebooks == 1 && !config.cosine),
-          "[quantizer] search_beams is for vq with one codebook a stage and plain distances; set it to 1");
+  require((config.search_beams == 1 && config.training_beams == 1) ||
+              (config.kind == "vq" && config.codebooks == 1 && !config.cosine),
+          "[quantizer] search_beams and training_beams are for vq with one codebook a stage and plain distances; set "
+          "them to 1");
+  require(config.training_beams == 1 || !config.stochastic,
+          "[quantizer] stochastic codes are drawn, training_beams looks for the best; switch one of them off");
   require(config.dropout_keep < config.quantizers || !config.dropout || config.quantizers == 1,
           "[quantizer] dropout_keep {} must be below quantizers {}", config.dropout_keep, config.quantizers);
   codebook_size_ = config.kind == "fsq" ? std::accumulate(config.levels.begin(), config.levels.end(),

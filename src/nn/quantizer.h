@@ -62,6 +62,7 @@ struct QuantizerConfig {
   // vq, outside of training: the best so many beginnings of a frame's codes are followed to the last stage, not
   // only the nearest code of every stage. Fewer errors in the same bits; codes mean what they meant.
   int64_t search_beams = 1;
+  int64_t training_beams = 1;  // the same in training: encoder, codes and decoder learn with what beams find
   std::string lfq_activation = "none";
 
   int64_t codes_per_frame() const { return groups * quantizers * codebooks; }
@@ -94,7 +95,9 @@ struct ResidualQuantizerImpl : torch::nn::Module {
   torch::nn::ModuleList stages;
 
  private:
-  at::Tensor search(const at::Tensor& x);  // x [batch, frames, dim] -> codes [batch, frames, quantizers]
+  // Codes of the first `used` stages that add up to nearly x. x [batch, frames, dim] -> [batch, frames, used]
+  at::Tensor search(const at::Tensor& x, int64_t used, int64_t beams) const;
+  bool ready(int64_t used) const;  // none of the first stages waits for the batch that places its codes
   // The sum of all stages with the gradient that x is to have of it.
   at::Tensor passed_on(const at::Tensor& x, const at::Tensor& sum) const;
 

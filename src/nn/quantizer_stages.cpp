@@ -45,13 +45,15 @@ struct VectorStage : QuantizerStage {
     codebook_ = register_module("codebook", Codebook(book));
   }
 
-  Result quantize(const at::Tensor& given, Draws* draws, bool update, const at::Tensor& counted) override {
+  Result quantize(const at::Tensor& given, Draws* draws, bool update, const at::Tensor& counted,
+                  const at::Tensor& chosen) override {
     const int64_t batch = given.size(0), frames = given.size(1);
     const at::Tensor x = !config_.cosine          ? split(given)
                          : config_.codebooks == 1 ? split(unit_vectors(given))
                                                   : unit_vectors(split(given));
     const at::Tensor counted_rows = rows_of(counted);
-    const auto choice = codebook_->forward(x, draws, update, counted_rows);
+    const auto choice = codebook_->forward(x, draws, update, counted_rows,
+                                           chosen.defined() ? chosen.reshape({1, -1}) : chosen);
     const at::Tensor codes = codes_of(choice.codes, batch, frames);
     if (!is_training()) return {join(choice.vectors, batch, frames), codes, {}};
     const at::Tensor passed = straight_through(x, choice.vectors);
@@ -60,6 +62,7 @@ struct VectorStage : QuantizerStage {
 
   at::Tensor vectors(const at::Tensor& codes) override { return codebook_->vectors(codes); }
   at::Tensor codes() const override { return codebook_->codes_seen().squeeze(0); }
+  bool ready() override { return codebook_->ready(); }
 
  private:
   // [batch, frames, heads * dim] -> [books, rows, dim]: a book a head, or all heads' rows for the one book.
@@ -143,7 +146,8 @@ struct BitStage : QuantizerStage {
     place_value_ = at::pow(2, at::arange(bits_ - 1, -1, -1, at::kLong));
   }
 
-  Result quantize(const at::Tensor& given, Draws* draws, bool, const at::Tensor& counted) override {
+  Result quantize(const at::Tensor& given, Draws* draws, bool, const at::Tensor& counted,
+                  const at::Tensor&) override {
     const bool several = config_.codebooks > 1;
     const at::Tensor x =
         several ? given.view({given.size(0), given.size(1), config_.codebooks, bits_}) : given;
@@ -209,7 +213,7 @@ struct ScalarStage : QuantizerStage {
     return bound(split(x)).reshape_as(x);
   }
 
-  Result quantize(const at::Tensor& given, Draws*, bool, const at::Tensor&) override {
+  Result quantize(const at::Tensor& given, Draws*, bool, const at::Tensor&, const at::Tensor&) override {
     settle(given.device());
     const at::Tensor bounded = bound(split(given) / scale_);
     const at::Tensor rounded = at::round(bounded.detach());

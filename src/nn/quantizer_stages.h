@@ -17,11 +17,14 @@ struct QuantizerStage : torch::nn::Module {
     at::Tensor vectors, codes, loss;  // codes [batch, frames, codebooks]; loss undefined when there is none
   };
   // update: codebooks follow in training. counted: bool [batch, frames], the frames that losses and
-  // codebooks look at; undefined: all.
-  virtual Result quantize(const at::Tensor& x, Draws* draws, bool update, const at::Tensor& counted) = 0;
+  // codebooks look at; undefined: all. chosen: int64 [batch, frames], codes that a search has found, of a stage
+  // that has codes(); undefined: the stage chooses.
+  virtual Result quantize(const at::Tensor& x, Draws* draws, bool update, const at::Tensor& counted,
+                          const at::Tensor& chosen) = 0;
   virtual at::Tensor vectors(const at::Tensor& codes) = 0;  // codes [..., codebooks] -> [..., dim]
   // Of a stage with one codebook: its codes as x is compared with them, [size, dim].
   virtual at::Tensor codes() const { return {}; }
+  virtual bool ready() { return true; }  // false: the first batch of training is still to place its codes
   // What the first stage sees of the projected input.
   virtual at::Tensor prepare(const at::Tensor& x) { return x; }
 };

@@ -6,10 +6,16 @@
 
 namespace melete::muse {
 
+namespace {
+
+const YoungerSettings kYounger = {"quantizer.training_beams"};
+
+}  // namespace
+
 PictureTokenizer::PictureTokenizer(VqganVae vae) : vae_(std::move(vae)) {
   freeze(*vae_);
   VqganVaeConfig config = vae_->config();
-  identity_ = identity_of_model("vqgan", config, tensors_of(*vae_));
+  identity_ = identity_of_model("vqgan", config, tensors_of(*vae_), kYounger);
 }
 
 at::Tensor PictureTokenizer::tokens(const at::Tensor& pictures) const {

@@ -28,9 +28,15 @@ const YoungerSettings kYounger = {"quantizer.codebooks",
                                   "front",
                                   "front_hop",
                                   "noise_from_hz",
-                                  "quantizer.search_beams"};
+                                  "quantizer.search_beams",
+                                  "quantizer.training_beams"};
 // Of these, those that came after a program that counted all settings.
-const YoungerSettings kYoungest = {"code_order", "front", "front_hop", "noise_from_hz", "quantizer.search_beams"};
+const YoungerSettings kYoungest = {"code_order",
+                                   "front",
+                                   "front_hop",
+                                   "noise_from_hz",
+                                   "quantizer.search_beams",
+                                   "quantizer.training_beams"};
 
 SoundStreamConfig telling_settings(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();
