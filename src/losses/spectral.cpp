@@ -72,8 +72,7 @@ RootSpectrumLoss::RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t
 
 at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
   constexpr double kSilence = 1e-8;  // power of a bin, beside a full-scale sine's of about the window's length
-  constexpr double kQuiet = 1e-6;    // a row of less than this in all its bins is not told from its own noise
-  const double floor = std::pow(kQuiet, config_.power);
+  const double floor = std::pow(kSilence, config_.power);  // so that rows of silence divide by something
   at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
   for (const int64_t window_power : config_.window_powers) {
     StftConfig config;
