@@ -7,10 +7,11 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { cpus, tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { Beside, tinyCodec } from "./beside_training.mjs";
 
-const [program, seconds = "60", clients = "10"] = process.argv.slice(2);
+const [given, seconds = "60", clients = "10"] = process.argv.slice(2);
+const program = resolve(given); // commands run in other folders
 const kTurns = 6, kSlower = 0.01, kMemoryKilobytes = 8000;
 const kStudent = 2.571; // 97.5 % of Student's t with 5 degrees of freedom: of 6 turns
 const work = mkdtempSync(join(tmpdir(), "melete-clients-"));
