@@ -13,7 +13,8 @@ namespace semitones_test {
 constexpr int64_t kRate = 16000;
 
 at::Tensor tone(double hz, double amplitude, int64_t samples) {
-  return (amplitude * at::sin(at::arange(samples, at::kDouble) * (2 * M_PI * hz / static_cast<double>(kRate))))
+  return (amplitude *
+          at::sin(at::arange(samples, at::kDouble) * (2 * M_PI * hz / static_cast<double>(kRate))))
       .to(at::kFloat)
       .unsqueeze(0);
 }

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "roles/codec.h"
-#include "pretrained/kmeans_tokenizer.h"
-#include "roles/semantic_tokenizer.h"
 #include "pretrained/kmeans_fit.h"
+#include "pretrained/kmeans_tokenizer.h"
+#include "roles/codec.h"
+#include "roles/semantic_tokenizer.h"
 
 namespace melete::testing {
 
@@ -41,7 +41,8 @@ inline at::Tensor centroids_of(const at::Tensor& rows, int64_t clusters) {
 inline std::shared_ptr<SemanticTokenizer> pitch_tokens(const at::Tensor& waves, int64_t clusters) {
   const SemitonesConfig config = tonal_frames(true);
   const at::Tensor centroids = centroids_of(Semitones(config)(waves).flatten(0, 1), clusters);
-  return std::make_shared<KmeansTokenizer>(std::make_unique<SemitoneFeatures>(config), Centroids{centroids, {}, {}});
+  return std::make_shared<KmeansTokenizer>(std::make_unique<SemitoneFeatures>(config),
+                                           Centroids{centroids, {}, {}});
 }
 
 class PitchCodec final : public Codec {
@@ -80,7 +81,8 @@ class PitchCodec final : public Codec {
     const int64_t samples = codes.size(1) * kTonalHop;
     const at::Tensor smooth = at::upsample_linear1d(loudness, {samples}, false);
     const at::Tensor time = at::arange(samples, at::kDouble) * (2 * M_PI / kTonalRate);
-    const at::Tensor waves = at::sin(semitones_.frequencies_hz().to(at::kDouble).unsqueeze(1) * time).to(at::kFloat);
+    const at::Tensor waves =
+        at::sin(semitones_.frequencies_hz().to(at::kDouble).unsqueeze(1) * time).to(at::kFloat);
     return (smooth * waves).sum(1) * 0.2;
   }
 

@@ -1,10 +1,12 @@
-// The aligner: the search against all paths there are, the prior, the losses' signs.
+// The aligner: what it hears, the search against all paths there are, the prior, the losses' signs.
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/generated/variable_factories.h>
 #include <torch/torch.h>
 
 #include "gradient_check.h"
+#include "systems/voicebox/align_recordings.h"
 #include "systems/voicebox/aligner.h"
+#include "systems/voicebox/phoneme_frames.h"
 
 namespace melete::voicebox {
 
@@ -62,6 +64,43 @@ TEST(VoiceboxAligner, PriorIsADistributionAlongTheDiagonal) {
   const at::Tensor places = at::arange(6, at::kFloat);
   const at::Tensor mean = (prior[0] * places).sum(-1);
   EXPECT_TRUE((mean.diff() > 0).all().item<bool>());
+}
+
+TEST(VoiceboxAligner, HearsTheSpeechWithoutTheSilenceAroundIt) {
+  MelFramesConfig config;
+  config.rate_hz = 16000;
+  config.mels = 20;
+  config.n_fft = config.window = 512;
+  config.hop = 160;
+  config.edges = "same";
+  const MelFrames mel(config);
+  const at::Tensor speech = 0.1 * noise({8000}, 7);
+  const at::Tensor waves = at::zeros({2, 16000});
+  waves[0].narrow(0, 3200, 8000) += speech;  // 20 frames of silence, 50 of sound, 30 of silence
+  waves[0] += 1e-5 * noise({16000}, 8);      // a microphone is never quite silent
+  waves[1].narrow(0, 0, 8000) += 0.2 * speech;
+  const AlignerFrames heard = aligner_frames(mel, waves, at::tensor({16000, 8000}));
+  // Windows reach a frame beyond the sound, and two more are left as a margin.
+  EXPECT_NEAR(heard.begins[0].item<double>(), 17, 1);
+  EXPECT_NEAR(heard.lengths[0].item<double>(), 56, 2);
+  EXPECT_EQ(heard.begins[1].item<int64_t>(), 0);
+  EXPECT_EQ(heard.lengths[1].item<int64_t>(), 50);
+  EXPECT_EQ(heard.frames.size(1), heard.lengths.max().item<int64_t>());
+  for (int64_t row = 0; row < 2; ++row) {
+    const at::Tensor own = heard.frames[row].narrow(0, 0, heard.lengths[row].item<int64_t>());
+    EXPECT_NEAR(own.mean().item<double>(), 0, 1e-4);
+    EXPECT_NEAR(own.square().mean().item<double>(), 1, 1e-3);
+  }
+}
+
+TEST(VoiceboxAligner, APathThatRunsThroughAllPhonemesIsSeen) {
+  Timings found;
+  found.list.resize(2);
+  found.list[0].ends_seconds = {0.02, 0.03, 0.04, 0.05, 2};  // the three between the first and the last
+  EXPECT_NEAR(short_share(found, 0.01), 1, 1e-9);
+  found.list[1].ends_seconds = {0.02, 0.1, 0.2, 0.21, 2};
+  EXPECT_NEAR(short_share(found, 0.01), 4.0 / 6, 1e-9);
+  EXPECT_EQ(short_share({}, 0.01), 0);
 }
 
 TEST(VoiceboxAligner, PaddingChangesNothing) {

@@ -66,7 +66,8 @@ int kmeans_command(const std::vector<std::string>& args) {
   Schema schema = schema_of(settings);
   Arguments arguments("train kmeans",
                       "fits semantic tokens to your recordings: k-means over frames of features");
-  arguments.option("features", features_name, "mfcc (what is said), semitones (which notes sound), or hubert:LAYER");
+  arguments.option("features", features_name,
+                   "mfcc (what is said), semitones (which notes sound), or hubert:LAYER");
   arguments.option("hubert", hubert, "HuBERT's weights: what `melete import hubert` wrote, or as downloaded");
   arguments.option("data", data, "folder or manifest of recordings");
   arguments.option("out", out, "file to write");
@@ -76,7 +77,8 @@ int kmeans_command(const std::vector<std::string>& args) {
   arguments.settings(schema);
   arguments.example(
       "train kmeans --features mfcc --clusters 200 --data my-recordings -o semantic.safetensors");
-  arguments.example("train kmeans --features semitones --clusters 128 --data my-music -o semantic.safetensors");
+  arguments.example(
+      "train kmeans --features semitones --clusters 128 --data my-music -o semantic.safetensors");
   arguments.example(
       "train kmeans --features hubert:9 --hubert hubert.safetensors --clusters 500 --data my-recordings -o "
       "semantic.safetensors");

@@ -17,18 +17,21 @@ void describe(Schema& schema, SemitonesConfig& config) {
   schema.option("sample_rate_hz", config.sample_rate_hz, "of the audio").at_least(1000).unit("Hz");
   schema.option("hop", config.hop, "between frames").at_least(1).unit("samples");
   schema.option("window", config.window, "of a frame").at_least(2).unit("samples");
-  schema.option("lowest_note", config.lowest_note, "MIDI's number of it; 45 is A at 110 Hz").at_least(0).at_most(127);
+  schema.option("lowest_note", config.lowest_note, "MIDI's number of it; 45 is A at 110 Hz")
+      .at_least(0)
+      .at_most(127);
   schema.option("octaves", config.octaves, "from the lowest note up").at_least(1).at_most(10);
   schema.option("fold", config.fold, "into 12 pitch classes, whatever the octave");
 }
 
 Semitones::Semitones(const SemitonesConfig& config) : config_(config) {
-  require(config.window >= config.hop, "[semitones] expected a window of at least the hop {}, got {}", config.hop,
-          config.window);
+  require(config.window >= config.hop, "[semitones] expected a window of at least the hop {}, got {}",
+          config.hop, config.window);
   const at::Tensor hz = frequencies_hz();
   const double highest = hz[-1].item<double>();
   require(2 * highest < static_cast<double>(config.sample_rate_hz),
-          "[semitones] {} octaves from note {} on reach {:.0f} Hz, more than half the rate of {} Hz; try fewer octaves",
+          "[semitones] {} octaves from note {} on reach {:.0f} Hz, more than half the rate of {} Hz; try "
+          "fewer octaves",
           config.octaves, config.lowest_note, highest, config.sample_rate_hz);
   const at::Tensor phase = at::arange(config.window, at::kFloat).unsqueeze(1) *
                            (hz * (2 * M_PI / static_cast<double>(config.sample_rate_hz))).unsqueeze(0);
@@ -38,7 +41,8 @@ Semitones::Semitones(const SemitonesConfig& config) : config_(config) {
 }
 
 at::Tensor Semitones::frequencies_hz() const {
-  const at::Tensor note = at::arange(12 * config_.octaves, at::kFloat) + static_cast<double>(config_.lowest_note - 69);
+  const at::Tensor note =
+      at::arange(12 * config_.octaves, at::kFloat) + static_cast<double>(config_.lowest_note - 69);
   return 440 * at::pow(2, note / 12);
 }
 
@@ -46,8 +50,10 @@ at::Tensor Semitones::operator()(const at::Tensor& audio) const {
   const int64_t frames = audio.size(1) / config_.hop, around = config_.window - config_.hop;
   require(frames > 0, "[semitones] expected at least {} samples, got {}", config_.hop, audio.size(1));
   const int64_t both[] = {around / 2, around - around / 2};
-  const at::Tensor padded = at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kFloat), both);
-  const at::Tensor parts = at::matmul(padded.unfold(1, config_.window, config_.hop), sent_to(audio.device(), waves_));
+  const at::Tensor padded =
+      at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kFloat), both);
+  const at::Tensor parts =
+      at::matmul(padded.unfold(1, config_.window, config_.hop), sent_to(audio.device(), waves_));
   const auto halves = parts.chunk(2, -1);
   const at::Tensor amplitude = at::hypot(halves[0], halves[1]);  // [batch, frames, semitones]
   const at::Tensor level = amplitude.sum(-1, true).clamp_min(kQuiet);

@@ -1,5 +1,5 @@
-// How loud each semitone sounds, frame by frame: what music is about and cepstra leave out. Folded into 12 pitch
-// classes it is a chroma, which knows the harmony and neither octave nor instrument.
+// How loud each semitone sounds, frame by frame: what music is about and cepstra leave out. Folded into 12
+// pitch classes it is a chroma, which knows the harmony and neither octave nor instrument.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,8 +26,8 @@ class Semitones {
   static constexpr const char* kName = "semitones";
 
   explicit Semitones(const SemitonesConfig& config);
-  // audio [batch, samples] -> [batch, samples / hop, dim]; a row has length 1, in silence less. Frame t is centred on
-  // the middle of the samples t * hop .. (t + 1) * hop, with silence around the recording.
+  // audio [batch, samples] -> [batch, samples / hop, dim]; a row has length 1, in silence less. Frame t is
+  // centred on the middle of the samples t * hop .. (t + 1) * hop, with silence around the recording.
   at::Tensor operator()(const at::Tensor& audio) const;
   const SemitonesConfig& config() const { return config_; }
   int64_t dim() const { return config_.fold ? 12 : 12 * config_.octaves; }

@@ -17,8 +17,9 @@ struct AlignedRecordings {
 AlignedRecordings align_recordings(SpeechAligner& aligner, const std::vector<ManifestEntry>& entries,
                                    const ProgressCallback& progress = {});
 
-// The share of phonemes that last no longer than this, first and last ones not counted. Of an aligner that has learned
-// nothing it is near 1 for one frame: its path runs through all phonemes at once and stays in the last.
+// The share of phonemes that last no longer than this, first and last ones not counted. Of an aligner that
+// has learned nothing it is near 1 for one frame: its path runs through all phonemes at once and stays in the
+// last.
 double short_share(const Timings& timings, double seconds);
 
 // How far the ends of phonemes are from those that are known, of recordings that are in both.

@@ -6,8 +6,8 @@ namespace melete::voicebox {
 
 namespace {
 
-constexpr double kFloor = -9;  // of the logarithm of a band: below it is silence, whatever made it
-constexpr double kQuiet = 4;   // 35 dB below the loudest band of a recording
+constexpr double kFloor = -9;   // of the logarithm of a band: below it is silence, whatever made it
+constexpr double kQuiet = 4;    // 35 dB below the loudest band of a recording
 constexpr int64_t kMargin = 2;  // frames of silence that stay
 
 struct Span {
@@ -17,7 +17,8 @@ struct Span {
 // bands [frames, mels] -> the frames from the first to the last that sounds, and a margin
 Span sounding(const at::Tensor& bands) {
   const at::Tensor level = bands.amax(1);
-  const at::Tensor places = at::nonzero(level > level.max() - kQuiet).to(at::kCPU);  // [sounding, 1], in order
+  const at::Tensor places =
+      at::nonzero(level > level.max() - kQuiet).to(at::kCPU);  // [sounding, 1], in order
   return {std::max<int64_t>(places[0].item<int64_t>() - kMargin, 0),
           std::min<int64_t>(places[-1].item<int64_t>() + 1 + kMargin, bands.size(0))};
 }
@@ -42,7 +43,8 @@ AlignerFrames aligner_frames(const MelFrames& mel, const at::Tensor& waves, cons
     begins.push_back(span.begin);
     lengths.push_back(span.end - span.begin);
   }
-  return {at::pad_sequence(rows, /*batch_first=*/true), at::tensor(begins, at::kLong), at::tensor(lengths, at::kLong)};
+  return {at::pad_sequence(rows, /*batch_first=*/true), at::tensor(begins, at::kLong),
+          at::tensor(lengths, at::kLong)};
 }
 
 }  // namespace melete::voicebox

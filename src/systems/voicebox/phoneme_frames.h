@@ -13,9 +13,9 @@ namespace melete::voicebox {
 // Each id as often as its count says: int64 [sum of counts]
 at::Tensor ids_by_frame(const std::vector<int64_t>& ids, const std::vector<int64_t>& counts);
 
-// Mel frames for the aligner: the silence before and after the speech is left out (with it, whatever has the most frames
-// would be the last pause), bands are cut at a floor, and every recording has mean 0 and deviation 1, so that level and
-// microphone do not matter.
+// Mel frames for the aligner: the silence before and after the speech is left out (with it, whatever has the
+// most frames would be the last pause), bands are cut at a floor, and every recording has mean 0 and
+// deviation 1, so that level and microphone do not matter.
 struct AlignerFrames {
   at::Tensor frames;   // [batch, frames, mels], 0 in padding
   at::Tensor begins;   // int64 [batch]: frames of silence before the first one

@@ -30,7 +30,8 @@ class AlignerTask : public Task {
   nlohmann::ordered_json config() const override { return whole_config_; }
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
-  MainFigure main_figure() const override { return {"forward_sum", false}; }  // the whole loss gains a part on the way
+  // The whole loss gains a part on the way.
+  MainFigure main_figure() const override { return {"forward_sum", false}; }
 
  private:
   Losses losses(const Batch& batch, bool binarised, double prior_share, bool with_chance);
