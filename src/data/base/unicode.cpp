@@ -29,7 +29,6 @@ struct Composition {
 
 #include "data/base/unicode_tables.inc"
 
-
 // The run that holds a code point, or null. Runs are in order.
 template <class Run, size_t N>
 const Run* find_run(const Run (&runs)[N], char32_t point) {
