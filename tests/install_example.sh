@@ -37,30 +37,8 @@ status=0
 
 # A codec of a few hundred weights, one step old, from the installed program.
 cd "$work"
+cp "$source/tests/tiny_codec.toml" tiny.toml
 "$prefix/bin/melete" data synth -o recordings --count 2 --seconds 1 --rate 8000 --format wav >/dev/null 2>&1
-cat >tiny.toml <<'END'
-batch_size = 2
-[data]
-segment_seconds = 0.25
-valid_fraction = 0
-[model.codec]
-sample_rate_hz = 8000
-channels = 2
-strides = [4, 8]
-channel_multiples = [1, 2]
-dim = 4
-attention = false
-quantizer = { quantizers = 3, codebook_size = 8 }
-[model]
-discriminator_scales = [1]
-multi_scale = { channels = 2, layers = 1, groups = [2] }
-stft = { channels = 2, channel_multiples = [1], frequency_strides = [2], time_strides = [2] }
-[train]
-validate_every = 2
-sample_every = 2
-save_every = 2
-log_every = 1
-END
 "$prefix/bin/melete" train soundstream --config tiny.toml --data recordings --out run --steps 1 >"$work/train.log" 2>&1 ||
   { cat "$work/train.log" >&2; fail "train"; }
 "$example" run recordings/music_000000.wav decoded/out.wav 2 >/dev/null 2>&1 && fail "wrote to a folder that is not there"

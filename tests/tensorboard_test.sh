@@ -18,30 +18,8 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-cat >tiny.toml <<'TOML'
-batch_size = 2
-[data]
-segment_seconds = 0.25
-valid_fraction = 0
-[model.codec]
-sample_rate_hz = 8000
-channels = 2
-strides = [4, 8]
-channel_multiples = [1, 2]
-dim = 4
-attention = false
-quantizer = { quantizers = 2, codebook_size = 8 }
-[model]
-discriminator_scales = [1]
-multi_scale = { channels = 2, layers = 1, groups = [2] }
-stft = { channels = 2, channel_multiples = [1], frequency_strides = [2], time_strides = [2] }
-[train]
-validate_every = 2
-sample_every = 4
-save_every = 4
-TOML
 "$program" data synth -o music --count 2 --seconds 1 --rate 8000 --format wav >/dev/null 2>&1
 train=("$program" train soundstream --data music --out run --threads 1)
-"${train[@]}" --config tiny.toml --steps 5 >/dev/null
+"${train[@]}" --config "$source/tests/tiny_codec.toml" --train.sample_every 4 --train.save_every 4 --steps 5 >/dev/null
 "${train[@]}" --resume --steps 8 >/dev/null
 python3 "$reader" run

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/device.h"
+#include "nn/windows.h"
 
 namespace melete {
 
@@ -97,12 +98,7 @@ Mfcc::Mfcc(const MfccConfig& config) : config_(config) {
 }
 
 at::Tensor Mfcc::operator()(const at::Tensor& audio) const {
-  const int64_t frames = audio.size(1) / config_.hop, around = config_.window - config_.hop;
-  require(frames > 0, "[mfcc] expected at least {} samples, got {}", config_.hop, audio.size(1));
-  const int64_t both[] = {around / 2, around - around / 2};
-  const at::Tensor padded =
-      at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kFloat), both);
-  at::Tensor x = padded.unfold(1, config_.window, config_.hop);  // [batch, frames, window]
+  at::Tensor x = centred_windows(audio, config_.window, config_.hop);  // [batch, frames, window]
   x = x - x.mean(-1, true);
   const at::Tensor before = at::cat({x.narrow(-1, 0, 1), x.narrow(-1, 0, config_.window - 1)}, -1);
   x = (x - config_.preemphasis * before) * sent_to(x.device(), window_);

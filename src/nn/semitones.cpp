@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/device.h"
+#include "nn/windows.h"
 
 namespace melete {
 
@@ -47,13 +48,8 @@ at::Tensor Semitones::frequencies_hz() const {
 }
 
 at::Tensor Semitones::operator()(const at::Tensor& audio) const {
-  const int64_t frames = audio.size(1) / config_.hop, around = config_.window - config_.hop;
-  require(frames > 0, "[semitones] expected at least {} samples, got {}", config_.hop, audio.size(1));
-  const int64_t both[] = {around / 2, around - around / 2};
-  const at::Tensor padded =
-      at::constant_pad_nd(audio.narrow(1, 0, frames * config_.hop).to(at::kFloat), both);
   const at::Tensor parts =
-      at::matmul(padded.unfold(1, config_.window, config_.hop), sent_to(audio.device(), waves_));
+      at::matmul(centred_windows(audio, config_.window, config_.hop), sent_to(audio.device(), waves_));
   const auto halves = parts.chunk(2, -1);
   const at::Tensor amplitude = at::hypot(halves[0], halves[1]);  // [batch, frames, semitones]
   const at::Tensor level = amplitude.sum(-1, true).clamp_min(kQuiet);
