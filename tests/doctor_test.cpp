@@ -25,7 +25,9 @@ TEST(Doctor, SaysWhichInstructionsAreInUseAndByWhom) {
   const EngineInfo info = new_processor();
   EXPECT_EQ(use_of("AVX2", info, VectorLevel::v4), "in use: hand-written kernels, LibTorch, oneDNN");
   EXPECT_EQ(use_of("AVX-512", info, VectorLevel::v4), "in use: hand-written kernels, LibTorch, oneDNN");
-  EXPECT_EQ(use_of("AVX-512 bf16", info, VectorLevel::v4), "in use: oneDNN, for --precision bf16");
+  EXPECT_EQ(use_of("AVX-512 bf16", info, VectorLevel::v4),
+            "in use: hand-written kernels, oneDNN, for --precision bf16");
+  EXPECT_EQ(use_of("AVX-512 bf16", info, VectorLevel::v3), "in use: oneDNN, for --precision bf16");
   EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "in use: oneDNN, for --precision bf16");
 }
 

@@ -14,7 +14,8 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { cat "$work
 [ -f "$prefix/include/melete/systems/soundstream/load.h" ] || fail "no headers in $prefix/include/melete"
 [ ! -e "$prefix/include/melete/cli" ] || fail "the command line's headers were installed"
 # What is installed must not know where it was built, nor force our warnings on others.
-if find "$prefix" -name '*.cmake' -exec grep -nE -- "$source|$build|-Werror|-Wshadow|melete_warnings|libc10" {} +; then
+own="(^|[\" ;:=(])($source|$build)(/|[\" ;>)]|\$)"
+if find "$prefix" -name '*.cmake' -exec grep -nE -- "$own|-Werror|-Wshadow|melete_warnings|libc10" {} +; then
   fail "the CMake package holds the build's own paths or flags"
 fi
 

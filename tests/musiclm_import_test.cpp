@@ -67,10 +67,11 @@ TEST(MulanImport, APackageMadeAnewIsTheSame) {
   save_checkpoint(folder / "x.safetensors", checkpoint);
   export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
   auto theirs = content(package()), ours = content(folder / "y.pt");
-  // A linspace, whose last bits depend on the width of the processor's vectors.
+  // A linspace and a window, whose last bits depend on the width of the processor's vectors and on LibTorch.
   for (auto* package_content : {&theirs, &ours})
     for (auto& entry : package_content->at("model").at("$ordered"))
-      if (entry.at(0) == "audio.aug.0.phase_advance") entry.at(1).erase("sum");
+      if (entry.at(0) == "audio.aug.0.phase_advance" || entry.at(0) == "audio.spec.window")
+        entry.at(1).erase("sum");
   EXPECT_EQ(theirs.at("model").at("$ordered"), ours.at("model").at("$ordered"));
   EXPECT_EQ(theirs.at("optim"), ours.at("optim"));
 }

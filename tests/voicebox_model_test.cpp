@@ -47,7 +47,8 @@ TEST(Depthwise, EqualsTheEnginesConvolution) {
     for (const int64_t time : {1, 4, 19}) {
       const at::Tensor x = noise({3, time, channels}, 3).requires_grad_();
       const at::Tensor ours = depthwise_over_time(x, weight, bias);
-      const at::Tensor theirs = at::conv1d(x.transpose(1, 2), weight, bias, 1, 3, 1, channels).transpose(1, 2);
+      const at::Tensor theirs =
+          at::conv1d(x.transpose(1, 2), weight, bias, 1, 3, 1, channels).transpose(1, 2);
       expect_close(ours, theirs, 1e-5);
       const at::Tensor by = noise(ours.sizes(), 4);
       const auto wanted = torch::autograd::grad({(theirs * by).sum()}, {x, weight, bias});
@@ -175,6 +176,23 @@ TEST(VoiceboxSampling, GuidanceOneIsNone) {
   // Rows at times of their own
   const at::Tensor times = at::tensor({0.25f, 0.75f});
   expect_close(guided_flow(model, condition, 2.5)(times, x)[0], (none + 2.5 * (told - none))[0], 1e-5);
+}
+
+TEST(VoiceboxSampling, RoundedProductsComeNearTheExactOnes) {
+  setenv("MELETE_BF16", "always", 1);  // whatever this processor has
+  Voicebox model = moved(Voicebox(small_config()));
+  const Condition condition = some_condition(2, 14, 40);
+  FlowSampling how;
+  how.solver.steps = 4;
+  RowDraws first(1, "test", 2), second(1, "test", 2);
+  const at::Tensor exact = sample(model, condition, how, first).frames;
+  how.precision = "bf16";
+  const at::Tensor rounded = sample(model, condition, how, second).frames;
+  unsetenv("MELETE_BF16");
+  EXPECT_EQ(rounded.scalar_type(), at::kFloat);
+  EXPECT_FALSE(rounded.equal(exact));
+  // Attention with weights of nobody is sharp, so that single values move more than the whole.
+  EXPECT_LT((rounded - exact).norm().item<double>(), 0.1 * exact.norm().item<double>());
 }
 
 TEST(VoiceboxSampling, InfillingLeavesTheRestAlone) {

@@ -40,7 +40,8 @@ std::vector<std::pair<std::string, std::string>> instruction_use(const EngineInf
       {"AVX-512", use(info.avx512, {{level >= VectorLevel::v4, "hand-written kernels"},
                                     {wide_libtorch, "LibTorch"},
                                     {info.onednn_avx512, "oneDNN"}})},
-      {"AVX-512 bf16", use(info.avx512_bf16, {{info.onednn_bf16, "oneDNN, for --precision bf16"}})},
+      {"AVX-512 bf16", use(info.avx512_bf16, {{level >= VectorLevel::v4, "hand-written kernels"},
+                                              {info.onednn_bf16, "oneDNN, for --precision bf16"}})},
       {"AMX", info.amx && !info.amx_usable
                   ? "there, not in use: this machine does not say how large its tiles are"
                   : use(info.amx, {{info.onednn_amx, "oneDNN, for --precision bf16"}})},

@@ -1,5 +1,6 @@
 #include "core/autocast.h"
 
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/version.h>
 
@@ -55,6 +56,10 @@ void turn(c10::DeviceType device, bool on, c10::ScalarType type) {
 
 c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise) {
   return is_on(device) ? type_on(device) : otherwise;
+}
+
+at::Tensor in_float(const at::Tensor& x) {
+  return x.to(at::promote_types(x.scalar_type(), at::kFloat));
 }
 
 bool bf16_pays(c10::DeviceType device) {

@@ -3,6 +3,7 @@
 // This is the one place that knows how the calls differ between LibTorch versions.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -10,6 +11,9 @@ namespace melete {
 
 // What hand-written operators should compute in: autocast's type where it is on, else `otherwise`.
 c10::ScalarType autocast_type(c10::DeviceType device, c10::ScalarType otherwise);
+
+// What norms and softmax compute in, whatever a product under autocast has left: float32, or double as it is.
+at::Tensor in_float(const at::Tensor& x);
 
 // Whether a precision of bf16 is computed in bf16 on that device. A processor without bf16 instructions would
 // imitate them at a fraction of float32's speed, so it stays in float32 (MELETE_BF16=always: it imitates).

@@ -108,14 +108,15 @@ const char* better_openblas_core() {
   return nullptr;
 }
 
-// Some virtual machines show AMX and hide how large its tiles are (seen: a Xeon under Firecracker). oneDNN then
-// configures tiles of no size, and dies of an illegal instruction at its first bf16 product.
+// Some virtual machines show AMX and hide how large its tiles are (seen: a Xeon under Firecracker). oneDNN
+// then configures tiles of no size, and dies of an illegal instruction at its first bf16 product.
 bool amx_without_tiles() {
 #ifdef __x86_64__
   constexpr unsigned kTileLeaf = 0x1d;
   unsigned largest_palette = 0, unused = 0;
   if (!cpu_has("amx_tile")) return false;
-  return !__get_cpuid_count(kTileLeaf, 0, &largest_palette, &unused, &unused, &unused) || largest_palette == 0;
+  return !__get_cpuid_count(kTileLeaf, 0, &largest_palette, &unused, &unused, &unused) ||
+         largest_palette == 0;
 #else
   return false;
 #endif
@@ -179,8 +180,8 @@ void prepare_process(int argc, char** argv) {
   // A file size limit then shows as a failed write, which says what happened, and not as a sudden death.
   std::signal(SIGXFSZ, SIG_IGN);
   install_allocator();
-  // Numbers below 1e-38 cost a processor a hundred times a sum, and fresh networks are full of them: they are zero.
-  // Threads have this from the one that starts them, so it comes before there are any.
+  // Numbers below 1e-38 cost a processor a hundred times a sum, and fresh networks are full of them: they are
+  // zero. Threads have this from the one that starts them, so it comes before there are any.
   at::globalContext().setFlushDenormal(true);
   set_threads(0);
 }
@@ -200,7 +201,11 @@ void set_threads(int count) {
   const int threads = count == 0 ? available_threads() : count;
   at::set_num_threads(threads);
   omp_set_num_threads(threads);
-  // OpenBLAS with its own pool does not follow LibTorch's setting, and two pools of different size fight.
+  // OpenBLAS with its own pool does not follow LibTorch's setting, and two pools of different size fight. On
+  // OpenMP it follows; told a number, 0.3.34 keeps to it inside a parallel loop, too, and waits forever.
+  constexpr int kOnOpenMp = 2;
+  const auto openblas_kind = symbol<int (*)()>("openblas_get_parallel");
+  if (openblas_kind && openblas_kind() == kOnOpenMp) return;
   if (const auto set_openblas = symbol<void (*)(int)>("openblas_set_num_threads")) set_openblas(threads);
 }
 

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/panel_product.h"
+#include "kernels/attention_products.h"
+#include "kernels/bf16_tiles.h"
 #include "kernels/shares.h"
 #include "kernels/softmax_rows.h"
 
@@ -13,23 +14,7 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kQueries = 24;    // of a block
-constexpr int64_t kCollected = 64;  // rows that keys and values collect from at once, in the first cache
-
-// from [count, width] with rows `step` apart -> [width / kPanel, count, kPanel]
-void to_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
-  for (int64_t panel = 0; panel < width; panel += kPanel)
-    for (int64_t row = 0; row < count; ++row, to += kPanel)
-      std::copy_n(from + row * step + panel, kPanel, to);
-}
-
-// The same of the transpose: [ceil(count / kPanel), width, kPanel], filled up with zeros
-void to_transposed_panels(const float* from, int64_t step, int64_t count, int64_t width, float* to) {
-  for (int64_t panel = 0; panel < count; panel += kPanel)
-    for (int64_t i = 0; i < width; ++i, to += kPanel)
-      for (int64_t lane = 0; lane < kPanel; ++lane)
-        to[lane] = panel + lane < count ? from[(panel + lane) * step + i] : 0.f;
-}
+constexpr int64_t kQueries = 24;  // of a block
 
 // One head of one item.
 struct Head {
@@ -41,26 +26,26 @@ float* of(const at::Tensor& tensor, const Head& head) {
 }
 
 // Keys or values [batch, count, kv_heads, width] as both products need them.
-struct Panels {
-  Panels(const at::Tensor& source, bool plain, bool transposed) {
+template <class Products>
+struct LaidOut {
+  LaidOut(const at::Tensor& source, bool column, bool row) {
     const int64_t batch = source.size(0), count = source.size(1), heads = source.size(2),
                   width = source.size(3);
-    if (plain) by_column = at::empty({batch, heads, width / kPanel, count, kPanel}, source.options());
-    if (transposed)
-      by_row = at::empty({batch, heads, divide_up(count, kPanel), width, kPanel}, source.options());
+    if (column)
+      by_column = at::empty({batch, heads, Products::words_by_column(count, width)}, source.options());
+    if (row) by_row = at::empty({batch, heads, Products::words_by_row(count, width)}, source.options());
     at::parallel_for(0, batch * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const Head head{i / heads, i % heads};
         const float* from =
             source.data_ptr<float>() + head.item * source.stride(0) + head.kv * source.stride(2);
-        if (plain) to_panels(from, source.stride(1), count, width, of(by_column, head));
-        if (transposed) to_transposed_panels(from, source.stride(1), count, width, of(by_row, head));
+        if (column) Products::lay_out_by_column(from, source.stride(1), count, width, of(by_column, head));
+        if (row) Products::lay_out_by_row(from, source.stride(1), count, width, of(by_row, head));
       }
     });
   }
 
-  at::Tensor by_column;  // [batch, kv_heads, width / kPanel, count, kPanel]
-  at::Tensor by_row;     // [batch, kv_heads, count / kPanel, width, kPanel]
+  at::Tensor by_column, by_row;  // [batch, kv_heads, words]
 };
 
 // The rows of a range of queries. The query heads that read one key head are rows of the same products:
@@ -71,7 +56,7 @@ struct Block {
 };
 
 struct Room {
-  float *scores, *rows, *other_rows;
+  float *scores, *rows, *other_rows, *products;
 };
 
 class Blocks {
@@ -94,15 +79,18 @@ class Blocks {
   // The blocks of a key head are dealt out to this many shares of equal work, whatever the number of threads.
   int64_t shares() const { return divide_up(blocks() < 64 ? 4 : 16, kv_heads); }
 
-  // work(share, head, block, room), a share's blocks one after the other; room: for the block's scores, and
-  // twice for its rows. A bias is read once for all items of a block; without one, an item's keys stay in the
-  // cache for all its blocks.
-  template <class Work>
+  // work(share, head, block, room), a share's blocks one after the other; room: for the block's scores, twice
+  // for its rows, and for the products. A bias is read once for all items of a block; without one, an item's
+  // keys stay in the cache for all its blocks.
+  template <class Products, class Work>
   void each(Work work) const {
     at::parallel_for(0, shares() * kv_heads, 1, [&](int64_t begin, int64_t end) {
       const int64_t most = kQueries * group;
-      const std::unique_ptr<float[]> room(new float[static_cast<size_t>(most * (step + 2 * dim))]);
-      const Room parts{room.get(), room.get() + most * step, room.get() + most * (step + dim)};
+      const int64_t rows_end = most * (step + 2 * dim);
+      const std::unique_ptr<float[]> room(
+          new float[static_cast<size_t>(rows_end + Products::room({most, dim, step, keys, keys}))]);
+      const Room parts{room.get(), room.get() + most * step, room.get() + most * (step + dim),
+                       room.get() + rows_end};
       const int64_t items = bias_.defined() ? batch : 1;
       for (int64_t task = begin; task < end; ++task)
         for (int64_t item = 0; item < batch; item += items)
@@ -141,18 +129,14 @@ class Blocks {
     }
   }
 
-  // A block's rows times the rows of keys or values: [rows, dim] -> scores [rows, keys].
-  void rows_by_keys(const float* rows, const at::Tensor& by_row, const Head& head, const Block& block,
-                    float* scores) const {
-    panel_product(rows, dim, of(by_row, head), scores, step, block.rows, dim, round_up(block.keys, kPanel));
-  }
+  BlockShape shape(const Block& block) const { return {block.rows, dim, step, block.keys, keys}; }
+
   // Scores of the block times keys or values: [rows, keys] -> the block's rows of a contiguous x.
+  template <class Products>
   void scores_by_keys(const float* scores, const at::Tensor& by_column, const Head& head, const Block& block,
-                      const at::Tensor& x) const {
+                      const at::Tensor& x, float* room) const {
     float* to = x.data_ptr<float>() + head.item * x.stride(0) + (block.row * kv_heads + head.kv) * dim;
-    for (int64_t panel = 0; panel < dim; panel += kPanel)
-      panel_product(scores, step, of(by_column, head) + panel * keys, to + panel, kv_heads * dim, block.rows,
-                    block.keys, kPanel);
+    Products::scores_by_keys(shape(block), scores, of(by_column, head), to, kv_heads * dim, room);
   }
 
   const int64_t batch, queries, heads, dim, keys, kv_heads;
@@ -187,35 +171,32 @@ at::Tensor with_plain_rows(const at::Tensor& x) {
   return x.stride(3) == 1 ? x : x.contiguous();
 }
 
-}  // namespace
-
-bool has_attention_kernel(const at::Tensor& q) {
-  return q.device().is_cpu() && q.scalar_type() == at::kFloat && q.size(3) % kPanel == 0;
-}
-
-AttentionOutput attention_forward(const AttentionInput& in, bool keep_weights) {
+template <class Products>
+AttentionOutput forward_by(const AttentionInput& in, bool keep_weights) {
   const Blocks a(in);
   const at::Tensor q = with_plain_rows(in.q);
-  const Panels k(with_plain_rows(in.k), false, true), v(with_plain_rows(in.v), true, false);
+  const LaidOut<Products> k(with_plain_rows(in.k), false, true), v(with_plain_rows(in.v), true, false);
   const at::Tensor mixed = at::empty({a.batch, a.queries, a.heads * a.dim}, in.q.options());
   at::Tensor weights;
   if (keep_weights) weights = at::empty({a.batch, a.kv_heads, a.queries * a.group, a.step}, in.q.options());
-  a.each([&](int64_t, const Head& head, const Block& block, const Room& room) {
+  a.each<Products>([&](int64_t, const Head& head, const Block& block, const Room& room) {
     float* scores = keep_weights ? of(weights, head) + block.row * a.step : room.scores;
-    a.rows_by_keys(a.rows_of(q, head, block, room.rows), k.by_row, head, block, scores);
+    Products::rows_by_keys(a.shape(block), a.rows_of(q, head, block, room.rows), of(k.by_row, head), scores,
+                           room.products);
     a.each_row(head, block,
                [&](const ScoreRow& row, int64_t i, int64_t) { scores_to_weights(row, scores + i * a.step); });
-    a.scores_by_keys(scores, v.by_column, head, block, mixed);
+    a.scores_by_keys<Products>(scores, v.by_column, head, block, mixed, room.products);
   });
   return {mixed, weights};
 }
 
-AttentionGradient attention_backward(const AttentionInput& in, const at::Tensor& weights,
-                                     const at::Tensor& gradient, bool bias_gradient) {
+template <class Products>
+AttentionGradient backward_by(const AttentionInput& in, const at::Tensor& weights, const at::Tensor& gradient,
+                              bool bias_gradient) {
   const Blocks a(in);
   const at::Tensor q = with_plain_rows(in.q);
   const at::Tensor above = with_plain_rows(gradient.reshape({a.batch, a.queries, a.heads, a.dim}));
-  const Panels k(with_plain_rows(in.k), true, false), v(with_plain_rows(in.v), false, true);
+  const LaidOut<Products> k(with_plain_rows(in.k), true, false), v(with_plain_rows(in.v), false, true);
   // Keys and values collect from every query that sees them: a sum a share, in panels of columns.
   const int64_t panels = a.dim / kPanel, padded = round_up(a.keys, kTransposedRows);
   const at::Tensor sums =
@@ -224,29 +205,22 @@ AttentionGradient attention_backward(const AttentionInput& in, const at::Tensor&
   result.q = at::empty({a.batch, a.queries, a.heads, a.dim}, in.q.options());
   if (bias_gradient) result.bias = at::zeros({a.queries, a.heads, a.keys}, in.q.options());
 
-  a.each([&](int64_t share, const Head& head, const Block& block, const Room& room) {
+  a.each<Products>([&](int64_t share, const Head& head, const Block& block, const Room& room) {
     float* g = room.scores;  // their gradient: it stays in the cache from its first use to its last
     const float* w = of(weights, head) + block.row * a.step;
     const float* q_rows = a.rows_of(q, head, block, room.rows);
     const float* above_rows = a.rows_of(above, head, block, room.other_rows);
-    const auto collect = [&](const float* by_row, const float* rows, float* into) {
-      for (int64_t panel = 0; panel < panels; ++panel)
-        for (int64_t row = 0; row < block.rows; row += kCollected)
-          panel_products().transposed_product(
-              by_row + row * a.step, a.step, rows + row * a.dim + panel * kPanel, a.dim,
-              into + panel * padded * kPanel, true, std::min(kCollected, block.rows - row),
-              round_up(block.keys, kTransposedRows), kPanel);
-    };
-    a.rows_by_keys(above_rows, v.by_row, head, block, g);
+    const BlockShape shape = a.shape(block);
+    Products::rows_by_keys(shape, above_rows, of(v.by_row, head), g, room.products);
     a.each_row(head, block, [&](const ScoreRow& row, int64_t i, int64_t query_and_head) {
       float* to_bias = bias_gradient ? result.bias.data_ptr<float>() + query_and_head * a.keys : nullptr;
       weights_to_scores_gradient(row, w + i * a.step, g + i * a.step, to_bias);
     });
-    a.scores_by_keys(g, k.by_column, head, block, result.q);
+    a.scores_by_keys<Products>(g, k.by_column, head, block, result.q, room.products);
     float* into = sums.data_ptr<float>() + share * sums.stride(0) + head.item * sums.stride(1) +
                   head.kv * sums.stride(2);
-    collect(g, q_rows, into);
-    collect(w, above_rows, into + sums.stride(3));
+    Products::collect(shape, g, q_rows, into, padded, room.products);
+    Products::collect(shape, w, above_rows, into + sums.stride(3), padded, room.products);
   });
   // -> [2, batch, keys, kv_heads, dim]
   const at::Tensor all = sum_of_shares(sums);
@@ -254,6 +228,23 @@ AttentionGradient attention_backward(const AttentionInput& in, const at::Tensor&
   result.k = total[0];
   result.v = total[1];
   return result;
+}
+
+}  // namespace
+
+bool has_attention_kernel(const at::Tensor& q) {
+  return q.device().is_cpu() && q.scalar_type() == at::kFloat && q.size(3) % kPanel == 0;
+}
+
+AttentionOutput attention_forward(const AttentionInput& in, bool keep_weights) {
+  return in.round && bf16_tiles() ? forward_by<RoundedProducts>(in, keep_weights)
+                                  : forward_by<ExactProducts>(in, keep_weights);
+}
+
+AttentionGradient attention_backward(const AttentionInput& in, const at::Tensor& weights,
+                                     const at::Tensor& gradient, bool bias_gradient) {
+  return in.round && bf16_tiles() ? backward_by<RoundedProducts>(in, weights, gradient, bias_gradient)
+                                  : backward_by<ExactProducts>(in, weights, gradient, bias_gradient);
 }
 
 }  // namespace melete

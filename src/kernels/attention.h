@@ -16,6 +16,7 @@ struct AttentionInput {
   at::Tensor hidden;  // bool [batch, keys] or undefined: keys that no query of that row sees
   double scale = 1;
   bool causal = false;  // query i sees keys up to i + keys - queries
+  bool round = false;   // factors of the products to bf16, where the processor has instructions for that
 };
 
 struct AttentionOutput {

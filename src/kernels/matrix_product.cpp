@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "kernels/row_matrix.h"
 
 namespace melete {
 
@@ -28,33 +29,8 @@ Sgemm onednn() {
   return found;
 }
 
-// x [..., columns] as the matrix that it is in memory, its rows `step` apart.
-struct Matrix {
-  explicit Matrix(const at::Tensor& x) : tensor(x.reshape({-1, x.size(-1)})) {
-    if (tensor.stride(1) != 1 || tensor.stride(0) < tensor.size(1)) tensor = tensor.contiguous();
-    rows = tensor.size(0);
-    columns = tensor.size(1);
-    step = std::max(tensor.stride(0), columns);  // that of a single row may be anything
-    values = tensor.data_ptr<float>();
-  }
-
-  at::Tensor tensor;
-  int64_t rows, columns, step;
-  float* values;
-};
-
-at::Tensor with_columns(const at::Tensor& like, int64_t columns) {
-  auto shape = like.sizes().vec();
-  shape.back() = columns;
-  return at::empty(shape, like.options());
-}
-
-c10::IValue flops(int64_t rows, int64_t in, int64_t out) {
-  return 2.0 * static_cast<double>(rows * in * out);
-}
-
-void multiply(char a_as, char b_as, int64_t rows, int64_t columns, int64_t depth, const Matrix& a,
-              int64_t a_from, const Matrix& b, int64_t b_from, bool add, const at::Tensor& c) {
+void multiply(char a_as, char b_as, int64_t rows, int64_t columns, int64_t depth, const RowMatrix& a,
+              int64_t a_from, const RowMatrix& b, int64_t b_from, bool add, const at::Tensor& c) {
   const int failed =
       onednn()(a_as, b_as, rows, columns, depth, 1, a.values + a_from * a.step, a.step,
                b.values + b_from * b.step, b.step, add ? 1.f : 0.f, c.data_ptr<float>(), columns);
@@ -64,13 +40,12 @@ void multiply(char a_as, char b_as, int64_t rows, int64_t columns, int64_t depth
 }  // namespace
 
 bool has_matrix_product(const at::Tensor& x, const at::Tensor& weight) {
-  const auto fits = [](const at::Tensor& t) { return t.device().is_cpu() && t.scalar_type() == at::kFloat; };
-  return onednn() != nullptr && fits(x) && fits(weight) && x.numel() > 0 && weight.numel() > 0;
+  return onednn() != nullptr && is_float_on_cpu(x) && is_float_on_cpu(weight);
 }
 
 at::Tensor rows_by_weight(const at::Tensor& given, const at::Tensor& given_weight, const at::Tensor& bias) {
-  const Matrix x(given), weight(given_weight);
-  const c10::IValue count = flops(x.rows, x.columns, weight.rows);
+  const RowMatrix x(given), weight(given_weight);
+  const c10::IValue count = product_flops(x.rows, x.columns, weight.rows);
   RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(count));
   at::Tensor y = with_columns(given, weight.rows);
   if (bias.defined()) y.copy_(bias);
@@ -79,8 +54,8 @@ at::Tensor rows_by_weight(const at::Tensor& given, const at::Tensor& given_weigh
 }
 
 at::Tensor rows_gradient(const at::Tensor& given, const at::Tensor& given_weight) {
-  const Matrix gradient(given), weight(given_weight);
-  const c10::IValue count = flops(gradient.rows, weight.columns, weight.rows);
+  const RowMatrix gradient(given), weight(given_weight);
+  const c10::IValue count = product_flops(gradient.rows, weight.columns, weight.rows);
   RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(count));
   const at::Tensor result = with_columns(given, weight.columns);
   multiply('N', 'N', gradient.rows, weight.columns, weight.rows, gradient, 0, weight, 0, false, result);
@@ -88,10 +63,10 @@ at::Tensor rows_gradient(const at::Tensor& given, const at::Tensor& given_weight
 }
 
 at::Tensor weight_gradient(const at::Tensor& given, const at::Tensor& given_x) {
-  const Matrix gradient(given), x(given_x);
+  const RowMatrix gradient(given), x(given_x);
   const int64_t rows = x.rows, in = x.columns, out = gradient.columns;
   if (out % kVector != 0) return at::mm(gradient.tensor.t(), x.tensor);
-  const c10::IValue count = flops(rows, in, out);
+  const c10::IValue count = product_flops(rows, in, out);
   RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(count));
   const at::Tensor result = at::empty({out, in}, given.options());
   for (int64_t row = 0; row < rows; row += kSummedRows)

@@ -17,7 +17,7 @@ namespace {
 constexpr float kNormEpsilon = 1e-5f;
 
 constexpr int64_t kMixedKeys = 4;            // whose values are added to a result at once
-constexpr int64_t kProductsWorth = 1 << 15;  // a thread
+constexpr int64_t kProductsWorth = 1 << 20;  // a thread that has to be woken
 
 MELETE_INLINE int64_t place(const PositionAttention& a, int64_t key) {
   return key * a.step + (a.rows ? a.rows[key] * a.row_step : 0);

@@ -16,15 +16,22 @@ namespace melete {
 
 namespace {
 
+// The kernel takes float32 and rounds on its own where autocast asks for bf16.
+bool rounds() {
+  return autocast_type(at::kCPU, at::kFloat) == at::kBFloat16;
+}
+
 struct Blockwise : torch::autograd::Function<Blockwise> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v, const c10::optional<at::Tensor>& bias,
                             const AttentionOptions& how) {
+    const bool round = rounds();
     const auto [mixed, weights] =
-        attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal}, true);
+        attention_forward({q, k, v, how.bias, how.hidden, how.scale, how.causal, round}, true);
     context->save_for_backward({q, k, v, how.bias, how.hidden, weights});
     context->saved_data["scale"] = how.scale;
     context->saved_data["causal"] = how.causal;
+    context->saved_data["round"] = round;
     context->saved_data["learned_bias"] = bias.has_value() && bias->requires_grad();
     return mixed;
   }
@@ -33,9 +40,10 @@ struct Blockwise : torch::autograd::Function<Blockwise> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
-    const auto result = attention_backward(
-        {saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(), data["causal"].toBool()},
-        saved[5], gradients[0], data["learned_bias"].toBool());
+    const auto result =
+        attention_backward({saved[0], saved[1], saved[2], saved[3], saved[4], data["scale"].toDouble(),
+                            data["causal"].toBool(), data["round"].toBool()},
+                           saved[5], gradients[0], data["learned_bias"].toBool());
     return {result.q, result.k, result.v, result.bias, {}};
   }
 };
@@ -44,14 +52,10 @@ bool drops(const AttentionOptions& how) {
   return how.dropout > 0 && how.draws != nullptr;
 }
 
-bool has_kernel(const at::Tensor& q, const at::Tensor& v, const AttentionOptions& how) {
-  return has_attention_kernel(q) && v.size(3) == q.size(3) && !drops(how) &&
-         autocast_type(at::kCPU, at::kFloat) == at::kFloat;
-}
-
-// The softmax stays in float32 whatever the products are in.
-at::Tensor in_full(const at::Tensor& scores) {
-  return scores.to(at::promote_types(scores.scalar_type(), at::kFloat));
+bool has_kernel(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionOptions& how) {
+  const auto type = q.scalar_type();
+  return has_attention_kernel(q) && k.scalar_type() == type && v.scalar_type() == type &&
+         v.size(3) == q.size(3) && !drops(how);
 }
 
 // Keys that come after a query: bool [queries, 1, keys]
@@ -85,7 +89,7 @@ at::Tensor attend_by_operators(const at::Tensor& q, const at::Tensor& k, const a
     scores = at::baddbmm(bias, rows, columns, 1, how.scale);
   } else {
     // Not baddbmm with beta 0: for small matrices it multiplies what it finds in fresh memory by 0.
-    scores = in_full(at::bmm(rows * how.scale, columns));
+    scores = in_float(at::bmm(rows * how.scale, columns));
     if (bias.defined()) scores = (scores.view({batch, kv_heads, queries * group, keys}) + bias).flatten(0, 1);
   }
   if (how.hidden.defined()) scores.view({batch, -1, keys}).masked_fill_(how.hidden.unsqueeze(1), kUnseen);
@@ -160,14 +164,15 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& keys, const at::Tensor&
           "[attention] a causal one has a key for every query, got {} queries and {} keys", q.size(1),
           k.size(1));
   if (!q.device().is_cpu() && has_fused_attention(how)) return attend_fused(q, k, v, how);
-  if (!has_kernel(q, v, how)) return attend_by_operators(q, k, v, how);
+  if (!has_kernel(q, k, v, how)) return attend_by_operators(q, k, v, how);
   AttentionOptions kernel = how;
   if (how.bias.defined()) kernel.bias = how.bias.expand({q.size(1), q.size(2), k.size(1)});
   const bool differentiated =
       at::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad() ||
                                      (how.bias.defined() && how.bias.requires_grad()));
   if (!differentiated)
-    return attention_forward({q, k, v, kernel.bias, how.hidden, how.scale, how.causal}, false).mixed;
+    return attention_forward({q, k, v, kernel.bias, how.hidden, how.scale, how.causal, rounds()}, false)
+        .mixed;
   const auto bias = kernel.bias.defined() ? c10::optional<at::Tensor>(kernel.bias) : c10::nullopt;
   return Blockwise::apply(q, k, v, bias, kernel);
 }

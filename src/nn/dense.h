@@ -6,7 +6,8 @@
 namespace melete {
 
 // x [..., in], weight [out, in], bias [out] or undefined -> [..., out]. What at::linear gives, by the quicker
-// product where there is one (kernels/matrix_product.h).
+// product where there is one (kernels/matrix_product.h). Under autocast to bf16 on a CPU only the factors are
+// rounded and the result is float32 (kernels/bf16_product.h), so that what follows has its own kernels.
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace melete

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/device.h"
 
@@ -28,14 +29,17 @@ LappedTransform::Frames LappedTransform::analyse(const at::Tensor& wave) const {
   require(wave.dim() == 2 && wave.size(1) % hop_ == 0 && wave.size(1) >= 2 * hop_,
           "[lapped transform] expected [rows, at least 2 hops of {} samples], got {} samples", hop_,
           wave.size(-1));
+  const AutocastScope float32(wave.device().type(), false);  // a transform, not a layer
   const at::Tensor both = at::matmul(wave.unfold(1, 2 * hop_, hop_), sent_to(wave.device(), basis_));
   return {both.narrow(2, 0, hop_), both.narrow(2, hop_, hop_)};
 }
 
 at::Tensor LappedTransform::synthesise(const at::Tensor& cosines, at::Tensor* last_half) const {
   const int64_t rows = cosines.size(0), frames = cosines.size(1);
-  const at::Tensor wide = at::matmul(
-      cosines, sent_to(cosines.device(), basis_).narrow(1, 0, hop_).t());  // [rows, frames, 2 * hop]
+  const AutocastScope float32(cosines.device().type(), false);
+  const at::Tensor wide =
+      at::matmul(in_float(cosines),
+                 sent_to(cosines.device(), basis_).narrow(1, 0, hop_).t());  // [rows, frames, 2 * hop]
   const at::Tensor ends = wide.narrow(2, hop_, hop_);
   at::Tensor before = last_half != nullptr && last_half->defined()
                           ? last_half->unsqueeze(1)

@@ -1,6 +1,7 @@
 #include "nn/mel_frames.h"
 
 #include "config/schema.h"
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/device.h"
 #include "nn/identity.h"
@@ -62,6 +63,7 @@ at::Tensor MelFrames::operator()(const at::Tensor& audio) const {
               : stft(mirror_ends(audio, (config_.window - config_.hop) / 2), stft_config, StftEnds::cut);
   const at::Tensor power = at::view_as_real(spectrum).square().sum(-1).transpose(1, 2);
   const bool magnitudes = config_.values == "log_magnitude";
+  const AutocastScope float32(audio.device().type(), false);
   const at::Tensor bands = at::matmul(magnitudes ? power.sqrt() : power, sent_to(audio.device(), filters_));
   if (magnitudes) return bands.clamp_min(config_.floor).log();
   return config_.values == "power" ? bands : 10 * bands.clamp_min(kQuietestPower).log10();

@@ -58,11 +58,10 @@ struct RmsRows : torch::autograd::Function<RmsRows> {
 
 // x [..., dim]; gain and shift (or undefined) [gains, dim], see GainOf
 at::Tensor rms_rows(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& shift, GainOf gain_of) {
-  const bool full = autocast_type(x.device().type(), at::kFloat) == at::kFloat;
-  if (has_rms_norm(x) && has_rms_norm(gain) && full)
-    return RmsRows::apply(x, gain, shift.defined() ? c10::optional<at::Tensor>(shift) : c10::nullopt,
+  const at::Tensor wide = in_float(x);
+  if (has_rms_norm(wide) && has_rms_norm(gain))
+    return RmsRows::apply(wide, gain, shift.defined() ? c10::optional<at::Tensor>(shift) : c10::nullopt,
                           gain_of);
-  const at::Tensor wide = x.to(at::promote_types(x.scalar_type(), at::kFloat));
   const at::Tensor length =
       at::linalg_vector_norm(wide, 2, at::IntArrayRef{-1}, true).clamp_min(kShortestRow);
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);  // of what broadcasts to x
@@ -79,8 +78,9 @@ NormImpl::NormImpl(int64_t dim, bool shift) {
   if (shift) bias = register_parameter("bias", at::zeros({dim}));
 }
 
-at::Tensor NormImpl::forward(const at::Tensor& x, NormInput input) {
-  if (has_layer_norm(x) && autocast_type(at::kCPU, at::kFloat) == at::kFloat) {
+at::Tensor NormImpl::forward(const at::Tensor& given, NormInput input) {
+  const at::Tensor x = in_float(given);
+  if (has_layer_norm(x)) {
     const auto shift = bias.defined() ? c10::optional<at::Tensor>(bias) : c10::nullopt;
     return LayerNorm::apply(x, weight, shift, input);
   }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/device.h"
 
@@ -91,6 +92,7 @@ MelSpectrogram::MelSpectrogram(const StftConfig& config, int64_t mels, int64_t s
 
 at::Tensor MelSpectrogram::operator()(const at::Tensor& x) const {
   const at::Tensor power = at::view_as_real(stft(x, config_)).square().sum(-1);  // [rows, bins, frames]
+  const AutocastScope float32(x.device().type(), false);  // energies are compared, in losses and figures
   const at::Tensor mel = at::matmul(power.transpose(1, 2), sent_to(x.device(), filters_)).transpose(1, 2);
   return scale_ == 1 ? mel : mel * scale_;
 }

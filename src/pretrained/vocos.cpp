@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "nn/activation.h"
 #include "nn/feed_forward.h"
@@ -50,7 +51,7 @@ VocosNormImpl::VocosNormImpl(int64_t dim, int64_t bandwidths) {
 }
 
 at::Tensor VocosNormImpl::forward(const at::Tensor& x, int64_t bandwidth) {
-  return at::layer_norm(x, {x.size(-1)}, weight[bandwidth], bias[bandwidth], kEpsilon);
+  return at::layer_norm(in_float(x), {x.size(-1)}, weight[bandwidth], bias[bandwidth], kEpsilon);
 }
 
 VocosBlockImpl::VocosBlockImpl(const VocosConfig& config) {

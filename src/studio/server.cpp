@@ -7,6 +7,7 @@
 #include <deque>
 #include <list>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/version.h"
@@ -103,6 +104,29 @@ void reply_error(httplib::Response& response, int status, const std::string& mes
   reply_json(response, {{"error", {{"message", message}, {"code", status}}}}, status);
 }
 
+namespace {
+
+// To a body that comes too slowly. Younger versions of httplib would read the rest of it, for as long as it
+// comes, to use the connection again, and it would hold a thread. Here it counts as read, and the answer
+// breaks off behind its last byte, which closes the connection.
+template <class Request>
+void refuse_slow_body(const Request& request, httplib::Response& response, int status,
+                      const std::string& message) {
+  reply_error(response, status, message);
+  if constexpr (requires(Request & mutable_request) { mutable_request.body_consumed_ = true; }) {
+    const_cast<Request&>(request).body_consumed_ = true;
+    const std::string answer = std::exchange(response.body, "");
+    response.headers.erase("Content-Type");
+    response.set_content_provider(answer.size(), "application/json",
+                                  [answer](size_t from, size_t count, httplib::DataSink& sink) {
+                                    sink.write(answer.data() + from, count);
+                                    return false;
+                                  });
+  }
+}
+
+}  // namespace
+
 bool read_body(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                const httplib::ContentReader& reader, size_t most_bytes, std::string& body) {
   if (request.is_multipart_form_data()) {
@@ -119,7 +143,8 @@ bool read_body(const StudioParts& parts, const httplib::Request& request, httpli
     return fits && soon;
   });
   if (!fits) reply_error(response, 413, fmt::format("expected at most {} bytes", most_bytes));
-  if (fits && !soon) reply_error(response, 408, fmt::format("expected all of it within {} s", most_seconds));
+  if (fits && !soon)
+    refuse_slow_body(request, response, 408, fmt::format("expected all of it within {} s", most_seconds));
   return fits && soon;
 }
 

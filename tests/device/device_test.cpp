@@ -98,9 +98,10 @@ TEST_P(EveryRecipeOnAGpu, TrainsAsOnTheCpu) {
     ASSERT_EQ(a.losses.size(), b.losses.size());
     for (size_t i = 0; i < a.losses.size(); ++i) {
       EXPECT_EQ(a.losses[i].first, b.losses[i].first);
-      const bool exact = step == 0 && a.losses[i].first.find("perplexity") == std::string::npos;
+      const bool of_codes = a.losses[i].first.find("perplexity") != std::string::npos;
+      const double tolerance = step == 0 ? (of_codes ? 2e-2 : 2e-3) : (of_codes ? 5e-2 : 2e-2);
       EXPECT_NEAR(a.losses[i].second, b.losses[i].second,
-                  (exact ? 2e-3 : 2e-2) * std::max(1.0, std::abs(a.losses[i].second)))
+                  tolerance * std::max(1.0, std::abs(a.losses[i].second)))
           << a.losses[i].first << " in step " << step + 1;
     }
   }

@@ -92,6 +92,9 @@ struct GpuGenerator final : c10::GeneratorImpl {
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) : generator(c10::make_intrusive<GpuGenerator>()) {}
   bool hasCUDA() const override { return true; }
+  // Asked for by versions after 2.6; in others they override nothing.
+  virtual bool isBuilt() const { return true; }
+  virtual bool isAvailable() const { return true; }
   int getNumGPUs() const override { return 1; }
   std::string showConfig() const override { return "pretend\n"; }
   c10::Allocator* getCUDADeviceAllocator() const override { return &gpu_allocator(); }
@@ -368,7 +371,7 @@ at::Tensor pin_memory(const at::Tensor& t, c10::optional<at::Device>) {
 }
 #endif
 
-// Has cuDNN a kernel of its own for this? It has not.
+// Has cuDNN, or MIOpen, a kernel of its own for this? It has not.
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
   stack->emplace_back(false);
@@ -428,10 +431,11 @@ void register_operators() {
     aten.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
   auto& dispatcher = c10::Dispatcher::singleton();
   // LibTorch 2 asks with the lengths as tensors, too; both forms take those of the host, as a real GPU's do.
-  for (const char* overload : {"", "Tensor"})
-    if (dispatcher.findSchema({"aten::_use_cudnn_ctc_loss", overload}))
-      aten.impl(*overload ? "_use_cudnn_ctc_loss.Tensor" : "_use_cudnn_ctc_loss",
-                torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  for (const std::string name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"})
+    for (const std::string overload : {"", "Tensor"})
+      if (dispatcher.findSchema({"aten::" + name, overload}))
+        aten.impl((overload.empty() ? name : name + "." + overload).c_str(),
+                  torch::CppFunction::makeFromBoxedFunction<&refuse>());
   // What the CPU has a kernel for runs as that kernel, and not as what LibTorch composes for strangers.
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = name.name.rfind("aten::", 0) == 0 ? dispatcher.findOp(name) : c10::nullopt;

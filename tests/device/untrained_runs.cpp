@@ -1,5 +1,6 @@
 #include "device/untrained_runs.h"
 
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include <filesystem>
@@ -36,7 +37,10 @@ void write_run(const std::string& path, const std::string& name, const Json& set
   config.device = "cpu";
   TrainerParts parts{*task, batches};
   parts.config = schema.json();
-  save_checkpoint(path, Trainer(std::move(parts), config).checkpoint());
+  Checkpoint made = Trainer(std::move(parts), config).checkpoint();
+  for (auto& [key, tensor] : made.tensors)
+    if (key.ends_with("query_norm") || key.ends_with("key_norm")) tensor = tensor * kGentle;
+  save_checkpoint(path, made);
 }
 
 void write_tokenizer(const std::string& path) {

@@ -76,7 +76,7 @@ void bench_maskgit(Bench& bench, const MuseBenchConfig& c, const std::string& pr
   time_steps(bench, task, std::move(batch), precision);
 }
 
-void bench_pictures(Bench& bench, const MuseBenchConfig& c) {
+void bench_pictures(Bench& bench, const MuseBenchConfig& c, const std::string& precision) {
   const at::NoGradGuard no_grad;
   muse::PictureStage stage;
   stage.maskgit = muse::MaskGit(c.maskgit.maskgit);
@@ -89,6 +89,7 @@ void bench_pictures(Bench& bench, const MuseBenchConfig& c) {
     muse::PictureRequest request;
     request.text = at::randn({pictures, kTextLength, c.maskgit.maskgit.transformer.text_dim});
     request.decoding = c.decoding;
+    request.precision = precision;
     BenchRow& row = bench.measure(fmt::format("muse.pictures_{}", pictures), [&] {
       RowDraws draws(1, "bench", pictures);
       muse::make_pictures(stage, request, draws);
@@ -112,12 +113,9 @@ class MuseBenchmark final : public Benchmark {
     s.option("gradient_penalty_every", config_.gradient_penalty_every, "0: never").at_least(0).unit("steps");
     s.option("most_pictures", config_.most_pictures, "from text at once: 1, 4, ...").at_least(1);
   }
-  std::vector<std::string> precisions() const override {
-    return what_ == "muse" ? std::vector<std::string>{"fp32"} : Benchmark::precisions();
-  }
   void run(Bench& bench, const std::string& precision) override {
     torch::manual_seed(1);
-    if (what_ == "muse") return bench_pictures(bench, config_);
+    if (what_ == "muse") return bench_pictures(bench, config_, precision);
     if (what_ == kVqganTask) return bench_vqgan(bench, config_, precision);
     bench_maskgit(bench, config_, precision);
   }

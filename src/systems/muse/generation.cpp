@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "data/base/picture_resize.h"
 #include "data/pictures.h"
+#include "generate/product_precision.h"
 #include "generate/sampling.h"
 #include "io/base/atomic_file.h"
 #include "io/base/picture_file.h"
@@ -59,6 +60,7 @@ class MuseGeneration final : public Generation {
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
+    s.option("precision", precision_, kProductPrecision).one_of(product_precisions());
   }
 
   std::vector<std::string> examples() const override {
@@ -136,6 +138,7 @@ class MuseGeneration final : public Generation {
     request.columns = stage.width / stage.pictures->pixels_per_token();
     request.guidance = guidance_;
     request.decoding = decoding_;
+    request.precision = precision_;
     return request;
   }
 
@@ -197,7 +200,7 @@ class MuseGeneration final : public Generation {
   }
 
   muse::MaskGitPaths paths_, large_;
-  std::string text_, texts_, negative_, image_, mask_, save_steps_, weights_ = "ema";
+  std::string text_, texts_, negative_, image_, mask_, save_steps_, weights_ = "ema", precision_ = "fp32";
   int64_t count_ = 1, batch_ = 16;
   bool grid_ = true;
   double strength_ = 1;

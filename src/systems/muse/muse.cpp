@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "generate/product_precision.h"
 
 namespace melete::muse {
 
@@ -61,9 +62,13 @@ PictureResult make_pictures(PictureStage& stage, const PictureRequest& request, 
     result.condition = stage.condition_vae->tokenize(request.smaller);
     condition = result.condition.flatten(1);
   }
-  GuidedMaskGit model(stage.maskgit, request.text, request.negative, condition, request.guidance);
-  const at::Tensor tokens =
-      decode_masked(model, start_of(stage, request, grid), request.decoding, draws, observer);
+  const MaskingStart start = start_of(stage, request, grid);
+  at::Tensor tokens;
+  {
+    const ProductPrecision rounded(request.precision, request.text.device().type());
+    GuidedMaskGit model(stage.maskgit, request.text, request.negative, condition, request.guidance);
+    tokens = decode_masked(model, start, request.decoding, draws, observer);
+  }
   result.ids = tokens.view({tokens.size(0), grid.rows, grid.columns, grid.codebooks});
   if (grid.codebooks == 1) result.ids = result.ids.squeeze(-1);
   result.pictures = stage.vae->decode_ids(result.ids);

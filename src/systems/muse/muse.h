@@ -28,6 +28,7 @@ struct PictureRequest {
   double strength = 1;
   Guidance guidance;
   IterativeMaskingConfig decoding;
+  std::string precision = "fp32";  // of the factors of the transformer's products
 };
 
 struct PictureResult {

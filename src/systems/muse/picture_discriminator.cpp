@@ -2,6 +2,7 @@
 
 #include <torch/nn/modules/normalization.h>
 
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "systems/muse/picture_layers.h"
 
@@ -16,7 +17,7 @@ struct DiscriminatorLayer : torch::nn::Module {
     down = register_module("down", halving(in, out));
     norm = register_module("norm", torch::nn::GroupNorm(torch::nn::GroupNormOptions(groups, out)));
   }
-  at::Tensor forward(const at::Tensor& x) { return activated(norm(down(x))); }
+  at::Tensor forward(const at::Tensor& x) { return activated(norm(in_float(down(x)))); }
 
   torch::nn::Conv2d down{nullptr};
   torch::nn::GroupNorm norm{nullptr};

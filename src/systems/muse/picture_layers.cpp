@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "core/autocast.h"
+
 namespace melete::muse {
 
 namespace {
@@ -76,8 +78,8 @@ ResidualBlockImpl::ResidualBlockImpl(int64_t channels, int64_t groups) {
 }
 
 at::Tensor ResidualBlockImpl::forward(const at::Tensor& x) {
-  const at::Tensor hidden = activated(first_norm(first(x)));
-  return last(activated(second_norm(second(hidden)))) + x;
+  const at::Tensor hidden = activated(first_norm(in_float(first(x))));
+  return last(activated(second_norm(in_float(second(hidden))))) + x;
 }
 
 GatedBlockImpl::GatedBlockImpl(int64_t channels, int64_t groups) {
@@ -89,8 +91,8 @@ GatedBlockImpl::GatedBlockImpl(int64_t channels, int64_t groups) {
 }
 
 at::Tensor GatedBlockImpl::forward(const at::Tensor& x) {
-  const at::Tensor hidden = first_norm(gated(first(x)));
-  return last(second_norm(gated(second(hidden)))) + x;
+  const at::Tensor hidden = first_norm(in_float(gated(first(x))));
+  return last(second_norm(in_float(gated(second(hidden))))) + x;
 }
 
 }  // namespace melete::muse

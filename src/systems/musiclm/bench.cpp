@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "core/base/error.h"
+#include "generate/product_precision.h"
 #include "measure/noise_batches.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task.h"
@@ -51,6 +52,7 @@ class MulanBenchmark final : public Benchmark {
     musiclm::Mulan& model = dynamic_cast<musiclm::MulanTask&>(*task).mulan();
     model->eval();
     const at::NoGradGuard no_grad;
+    const ProductPrecision rounded(precision, at::kCPU);
     const at::Tensor wave = batch["wave"];
     BenchRow& heard = bench.measure("mulan.embed_audio", [&] { model->embed_audio({wave, {}}); });
     heard.note = fmt::format("{:.0f} x real time", static_cast<double>(wave.numel()) /

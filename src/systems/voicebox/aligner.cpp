@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/autocast.h"
 #include "core/base/error.h"
 #include "core/device.h"
 #include "systems/voicebox/masks.h"
@@ -98,9 +99,12 @@ AlignerImpl::AlignerImpl(const AlignerConfig& config) : config_(config) {
 }
 
 at::Tensor AlignerImpl::scores(const at::Tensor& frames, const at::Tensor& embeddings) {
-  const at::Tensor keys = key_output(at::relu(key_input(embeddings.transpose(1, 2)))).transpose(1, 2);
+  const at::Tensor keys =
+      in_float(key_output(at::relu(key_input(embeddings.transpose(1, 2))))).transpose(1, 2);
   const at::Tensor hidden = at::relu(query_middle(at::relu(query_input(frames.transpose(1, 2)))));
-  const at::Tensor queries = query_output(hidden).transpose(1, 2);
+  const at::Tensor queries = in_float(query_output(hidden)).transpose(1, 2);
+  // Distances are small differences of large numbers: never in bf16.
+  const AutocastScope float32(frames.device().type(), false);
   if (config_.as_upstream) return at::cdist(queries.contiguous(), keys.contiguous());
   // |q - k|^2 without the space of all differences
   const at::Tensor squared = queries.square().sum(-1, true) + keys.square().sum(-1).unsqueeze(1) -
@@ -130,8 +134,8 @@ Alignment AlignerImpl::forward(const AlignerInput& given, double prior_share) {
   if (!config_.as_upstream) {
     result.scores = result.scores.log_softmax(-1);
     if (config_.prior > 0 && prior_share > 0)
-      result.scores = result.scores + prior_share * diagonal_prior(frame_lengths, phoneme_lengths, frames, n,
-                                                                   config_.prior);
+      result.scores = result.scores +
+                      prior_share * diagonal_prior(frame_lengths, phoneme_lengths, frames, n, config_.prior);
     result.scores = result.scores.masked_fill(absent, kImpossible);
   }
   result.soft = result.scores.softmax(-1);
@@ -191,13 +195,17 @@ at::Tensor forward_sum_loss(const at::Tensor& scores, const at::Tensor& frame_le
   const at::Tensor there = at::arange(n + 1, counts.options()).unsqueeze(0) <= counts.unsqueeze(1);
   const at::Tensor logarithms = symbols.masked_fill(there.logical_not(), kImpossible).log_softmax(-1);
   const at::Tensor targets = at::arange(1, n + 1, counts.options()).expand({batch, n}).contiguous();
-  const auto loss = [&](int64_t reduction) {
-    return at::ctc_loss(logarithms, targets, frame_lengths.to(at::kCPU), phoneme_lengths.to(at::kCPU), 0,
-                        reduction, true);
+  const at::Tensor input_lengths = frame_lengths.to(at::kCPU, at::kLong).contiguous(),
+                   target_lengths = phoneme_lengths.to(at::kCPU, at::kLong).contiguous();
+  if (scores.device().is_cpu())
+    return at::ctc_loss(logarithms, targets, input_lengths, target_lengths, 0, at::Reduction::Mean, true);
+  // The same mean; its own sends lengths to the device, after LibTorch 2.6 targets to the host, and waits.
+  const auto numbers = [&](const at::Tensor& lengths) {
+    return at::IntArrayRef(lengths.data_ptr<int64_t>(), static_cast<size_t>(batch));
   };
-  if (scores.device().is_cpu()) return loss(at::Reduction::Mean);
-  // The same mean; its own sends the lengths to the device and waits.
-  return (loss(at::Reduction::None) / counts.clamp_min(1)).mean();
+  const at::Tensor each = std::get<0>(
+      at::_ctc_loss(logarithms, targets, numbers(input_lengths), numbers(target_lengths), 0, true));
+  return (each.masked_fill(each.isinf(), 0) / counts.clamp_min(1)).mean();
 }
 
 at::Tensor binarisation_loss(const Alignment& alignment) {

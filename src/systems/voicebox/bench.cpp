@@ -3,6 +3,7 @@
 #include <torch/utils.h>
 
 #include "config/schema.h"
+#include "generate/product_precision.h"
 #include "generate/sampling.h"
 #include "measure/noise_batches.h"
 #include "pretrained/vocos.h"
@@ -51,7 +52,6 @@ class VoiceboxBenchmark final : public Benchmark {
   void run(Bench& bench, const std::string& precision) override {
     torch::manual_seed(1);
     train_step(bench, precision);
-    if (precision != "fp32") return;  // sampling is computed as the weights are stored
     const double seconds = static_cast<double>(config_.frames) / config_.frames_per_second;
     const auto real_time = [&](BenchRow& row, const std::string& about) {
       row.note = fmt::format("{}real-time factor {:.3f}", about, row.seconds / seconds);
@@ -61,12 +61,14 @@ class VoiceboxBenchmark final : public Benchmark {
     Condition condition;
     condition.context = at::randn({1, config_.frames, config_.model.frame_dim});
     condition.tokens = at::randint(config_.model.tokens, {1, config_.frames}, at::kLong);
+    FlowSampling how = config_.sampling;
+    how.precision = precision;
     int64_t evaluations = 0;
     BenchRow& sampling = bench.measure(
         "voicebox.sample",
         [&] {
           RowDraws draws(1, "bench", 1);
-          evaluations = sample(model, condition, config_.sampling, draws).solution.evaluations;
+          evaluations = sample(model, condition, how, draws).solution.evaluations;
         },
         true);
     real_time(sampling, fmt::format("{} evaluations, ", evaluations));
@@ -76,6 +78,7 @@ class VoiceboxBenchmark final : public Benchmark {
     real_time(bench.measure("voicebox.vocoder",
                             [&] {
                               const at::NoGradGuard no_grad;
+                              const ProductPrecision rounded(precision, at::kCPU);
                               vocoder->forward(frames);
                             }),
               "");

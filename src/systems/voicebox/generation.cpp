@@ -6,6 +6,7 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/base/text_lines.h"
+#include "generate/product_precision.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
@@ -70,6 +71,7 @@ class VoiceboxGeneration final : public Generation {
              "deviation of the noise at the start; below 1: less varied, clearer from a small model")
         .at_least(0)
         .at_most(2);
+    s.option("precision", how_.sampling.precision, kProductPrecision).one_of(product_precisions());
   }
 
   std::vector<std::string> examples() const override {

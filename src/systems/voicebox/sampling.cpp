@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 
+#include "generate/product_precision.h"
 #include "nn/draws.h"
 #include "nn/frozen.h"
 
@@ -14,6 +15,7 @@ void describe(Schema& s, FlowSampling& c) {
   s.option("temperature", c.temperature, "deviation of the noise at the start; below 1: less varied, clearer")
       .at_least(0)
       .at_most(2);
+  s.option("precision", c.precision, kProductPrecision).one_of(product_precisions());
 }
 
 Flow guided_flow(Voicebox& model, const Condition& condition, double guidance) {
@@ -47,7 +49,10 @@ Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how,
   const at::Tensor noise = (draws.normal("noise", condition.context.sizes()) * how.temperature).to(device);
   Sampled result;
   const at::Tensor start = model->draft(condition).around(noise);
-  result.solution = solve(guided_flow(model, condition, how.guidance), start, how.solver);
+  {
+    const ProductPrecision rounded(how.precision, device.type());
+    result.solution = solve(guided_flow(model, condition, how.guidance), start, how.solver);
+  }
   result.frames = result.solution.x;
   if (condition.hidden.defined())
     result.frames = at::where(condition.hidden.unsqueeze(2), result.frames, condition.context);

@@ -10,8 +10,9 @@ namespace melete::voicebox {
 
 struct FlowSampling {
   OdeConfig solver;
-  double guidance = 1;  // how far to go from the untold direction to the told one; 1: just that
+  double guidance = 1;     // how far to go from the untold direction to the told one; 1: just that
   double temperature = 1;  // deviation of the noise at the start; below 1: nearer to the average, clearer
+  std::string precision = "fp32";  // of the factors of products
 };
 void describe(Schema& schema, FlowSampling& config);
 
