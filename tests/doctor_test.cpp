@@ -29,6 +29,8 @@ TEST(Doctor, SaysWhichInstructionsAreInUseAndByWhom) {
             "in use: hand-written kernels, oneDNN, for --precision bf16");
   EXPECT_EQ(use_of("AVX-512 bf16", info, VectorLevel::v3), "in use: oneDNN, for --precision bf16");
   EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "in use: oneDNN, for --precision bf16");
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::amx),
+            "in use: hand-written kernels, oneDNN, for --precision bf16");
 }
 
 TEST(Doctor, SaysWhatIsThereAndNotInUse) {
@@ -44,8 +46,9 @@ TEST(Doctor, SaysWhatIsThereAndNotInUse) {
 TEST(Doctor, SaysWhyAMachineThatHidesItsTilesIsNotAsked) {
   EngineInfo info = new_processor();
   info.amx_usable = info.onednn_amx = false;
-  EXPECT_EQ(use_of("AMX", info, VectorLevel::v4),
-            "there, not in use: this machine does not say how large its tiles are");
+  const std::string why = " (not by oneDNN: this machine does not say how large its tiles are)";
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::v4), "there, not in use" + why);
+  EXPECT_EQ(use_of("AMX", info, VectorLevel::amx), "in use: hand-written kernels" + why);
   EXPECT_TRUE(has_bf16_instructions(info));
   info.avx512_bf16 = false;
   EXPECT_FALSE(has_bf16_instructions(info));

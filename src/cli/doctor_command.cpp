@@ -42,9 +42,11 @@ std::vector<std::pair<std::string, std::string>> instruction_use(const EngineInf
                                     {info.onednn_avx512, "oneDNN"}})},
       {"AVX-512 bf16", use(info.avx512_bf16, {{level >= VectorLevel::v4, "hand-written kernels"},
                                               {info.onednn_bf16, "oneDNN, for --precision bf16"}})},
-      {"AMX", info.amx && !info.amx_usable
-                  ? "there, not in use: this machine does not say how large its tiles are"
-                  : use(info.amx, {{info.onednn_amx, "oneDNN, for --precision bf16"}})},
+      {"AMX", use(info.amx, {{level >= VectorLevel::amx, "hand-written kernels"},
+                             {info.onednn_amx, "oneDNN, for --precision bf16"}}) +
+                  (info.amx && !info.amx_usable
+                       ? " (not by oneDNN: this machine does not say how large its tiles are)"
+                       : "")},
   };
 }
 
@@ -59,7 +61,7 @@ void print_engine(const EngineInfo& info) {
   line("processor", info.cpu.empty() ? "unknown" : info.cpu);
   for (const auto& [name, use] : instruction_use(info, vector_level())) line("  " + name, use);
   line("hand-written kernels",
-       fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512)", name_of(vector_level())));
+       fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512, amx: that and AMX)", name_of(vector_level())));
   line("threads", fmt::format("{} in use, {} cores available", info.threads, info.available));
   line("memory of tensors", info.allocator);
   std::string devices = "cpu";

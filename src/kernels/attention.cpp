@@ -14,8 +14,6 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kQueries = 24;  // of a block
-
 // One head of one item.
 struct Head {
   int64_t item, kv;  // which key head
@@ -61,7 +59,7 @@ struct Room {
 
 class Blocks {
  public:
-  explicit Blocks(const AttentionInput& in)
+  Blocks(const AttentionInput& in, int64_t queries_of_block)
       : batch(in.q.size(0)),
         queries(in.q.size(1)),
         heads(in.q.size(2)),
@@ -71,6 +69,7 @@ class Blocks {
         group(heads / kv_heads),
         // Room after the last key: transposed products take keys by kTransposedRows, from any of them on.
         step(round_up(keys + kTransposedRows, kPanel)),
+        block_queries_(queries_of_block),
         causal_(in.causal),
         scale_(static_cast<float>(in.scale)),
         bias_(in.bias.defined() && in.bias.stride(2) != 1 ? in.bias.contiguous() : in.bias),
@@ -85,7 +84,7 @@ class Blocks {
   template <class Products, class Work>
   void each(Work work) const {
     at::parallel_for(0, shares() * kv_heads, 1, [&](int64_t begin, int64_t end) {
-      const int64_t most = kQueries * group;
+      const int64_t most = block_queries_ * group;
       const int64_t rows_end = most * (step + 2 * dim);
       const std::unique_ptr<float[]> room(
           new float[static_cast<size_t>(rows_end + Products::room({most, dim, step, keys, keys}))]);
@@ -151,17 +150,18 @@ class Blocks {
       // The longest first, and every other round from the other end.
       const int64_t place = round * shares() + (round % 2 == 0 ? share : shares() - 1 - share);
       if (place >= blocks()) break;
-      const int64_t first = (blocks() - 1 - place) * kQueries;
-      const int64_t count = std::min(kQueries, queries - first);
+      const int64_t first = (blocks() - 1 - place) * block_queries_;
+      const int64_t count = std::min(block_queries_, queries - first);
       work(share, Block{first * group, count * group, seen(first + count - 1)});
     }
   }
 
-  int64_t blocks() const { return divide_up(queries, kQueries); }
+  int64_t blocks() const { return divide_up(queries, block_queries_); }
   int64_t seen(int64_t query) const {
     return causal_ ? std::clamp<int64_t>(query + 1 + keys - queries, 1, keys) : keys;
   }
 
+  int64_t block_queries_;
   bool causal_;
   float scale_;
   at::Tensor bias_, hidden_;
@@ -173,7 +173,7 @@ at::Tensor with_plain_rows(const at::Tensor& x) {
 
 template <class Products>
 AttentionOutput forward_by(const AttentionInput& in, bool keep_weights) {
-  const Blocks a(in);
+  const Blocks a(in, Products::queries());
   const at::Tensor q = with_plain_rows(in.q);
   const LaidOut<Products> k(with_plain_rows(in.k), false, true), v(with_plain_rows(in.v), true, false);
   const at::Tensor mixed = at::empty({a.batch, a.queries, a.heads * a.dim}, in.q.options());
@@ -193,7 +193,7 @@ AttentionOutput forward_by(const AttentionInput& in, bool keep_weights) {
 template <class Products>
 AttentionGradient backward_by(const AttentionInput& in, const at::Tensor& weights, const at::Tensor& gradient,
                               bool bias_gradient) {
-  const Blocks a(in);
+  const Blocks a(in, Products::queries());
   const at::Tensor q = with_plain_rows(in.q);
   const at::Tensor above = with_plain_rows(gradient.reshape({a.batch, a.queries, a.heads, a.dim}));
   const LaidOut<Products> k(with_plain_rows(in.k), true, false), v(with_plain_rows(in.v), false, true);

@@ -17,8 +17,9 @@ struct BlockShape {
 
 // Both have: a head's rows of keys or values [all_keys, dim], `step` apart, laid out as `words` words (of 32
 // bits) for the products with rows (by_row) and with scores (by_column); the three products; and what room a
-// block needs for them.
+// block of so many queries needs for them.
 struct ExactProducts {
+  static int64_t queries() { return 24; }
   static int64_t words_by_row(int64_t keys, int64_t dim) { return round_up(keys, kPanel) * dim; }
   static int64_t words_by_column(int64_t keys, int64_t dim) { return keys * dim; }
   static void lay_out_by_row(const float* from, int64_t step, int64_t keys, int64_t dim, float* to);
@@ -37,6 +38,7 @@ struct ExactProducts {
 };
 
 struct RoundedProducts {
+  static int64_t queries();  // whole tiles
   static int64_t words_by_row(int64_t keys, int64_t dim);
   static int64_t words_by_column(int64_t keys, int64_t dim);
   static void lay_out_by_row(const float* from, int64_t step, int64_t keys, int64_t dim, float* to);

@@ -14,11 +14,11 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kRowsAtOnce = 16 * kBf16Rows;  // of the left factor, which stay in the second cache
-constexpr int64_t kPairsAtOnce = 128;            // of the right one's strip, which stays in the first
+constexpr int64_t kRowsAtOnce = 192;   // of the left factor, which stay in the second cache
+constexpr int64_t kWordsAtOnce = 128;  // of the right one's strip, which stays in the first
 // From row to row of the left factor's words: not a power of two, whose rows would share few sets of the
 // cache.
-constexpr int64_t kLeftStep = kPairsAtOnce + kBf16Lanes;
+constexpr int64_t kLeftStep = kWordsAtOnce + kBf16Lanes;
 
 // One side of a product, as it lies in memory: `lanes` rows or columns of the result.
 struct Factor {
@@ -27,27 +27,17 @@ struct Factor {
   bool along;  // a lane's values lie side by side; else those of all lanes do
   int64_t lanes;
 
-  // Lanes from `begin` to `end`, `depth` values from `from` on: rows of words, or strips of kBf16Rows lanes,
-  // kLeftStep words a lane.
+  // Lanes from `begin` to `end`, `depth` values from `from` on, as rows that are kLeftStep words apart
   void pack_left(int64_t begin, int64_t end, int64_t from, int64_t depth, uint32_t* to) const {
-    const Bf16Tiles& tiles = *bf16_tiles();
-    if (along)
-      for (int64_t lane = begin; lane < end; ++lane, to += kLeftStep)
-        tiles.to_words(values + lane * step + from, depth, to);
-    else
-      for (int64_t lane = begin; lane < end; lane += kBf16Rows, to += kBf16Rows * kLeftStep)
-        tiles.pack_across(values + from * step + lane, step, std::min(kBf16Rows, end - lane), depth, to,
-                          kBf16Rows, kBf16Rows);
+    const auto pack = along ? bf16_tiles()->rows_along : bf16_tiles()->rows_across;
+    pack(values + (along ? begin * step + from : from * step + begin), step, end - begin, depth, to,
+         kLeftStep);
   }
 
-  // kBf16Lanes lanes from `lane` on as half of a strip of kBf16Columns
+  // kBf16Columns lanes from `lane` on as a strip
   void pack_right(int64_t lane, int64_t depth, uint32_t* to) const {
-    const Bf16Tiles& tiles = *bf16_tiles();
-    const int64_t count = std::clamp<int64_t>(lanes - lane, 0, kBf16Lanes);
-    if (along)
-      tiles.pack_along(values + lane * step, step, count, depth, to, kBf16Lanes, kBf16Columns);
-    else
-      tiles.pack_across(values + lane, step, count, depth, to, kBf16Lanes, kBf16Columns);
+    const auto pack = along ? bf16_tiles()->strip_along : bf16_tiles()->strip_across;
+    pack(values + (along ? lane * step : lane), step, lanes - lane, depth, to);
   }
 };
 
@@ -55,15 +45,13 @@ uint32_t* words_of(const at::Tensor& room) {
   return reinterpret_cast<uint32_t*>(room.data_ptr<int32_t>());
 }
 
-// b in strips: [strips, pairs, kBf16Columns]
+// b in strips: [strips, words, kBf16Columns]
 at::Tensor right_strips(const Factor& b, int64_t depth) {
-  const int64_t strips = divide_up(b.lanes, kBf16Columns), pairs = divide_up(depth, 2);
-  const at::Tensor room = at::empty({strips, pairs, kBf16Columns}, at::kInt);
+  const int64_t strips = divide_up(b.lanes, kBf16Columns), words = bf16_words(depth);
+  const at::Tensor room = at::empty({strips, words, kBf16Columns}, at::kInt);
   at::parallel_for(0, strips, 1, [&](int64_t begin, int64_t end) {
     for (int64_t strip = begin; strip < end; ++strip)
-      for (int64_t part = 0; part < kBf16Columns; part += kBf16Lanes)
-        b.pack_right(strip * kBf16Columns + part, depth,
-                     words_of(room) + strip * pairs * kBf16Columns + part);
+      b.pack_right(strip * kBf16Columns, depth, words_of(room) + strip * words * kBf16Columns);
   });
   return room;
 }
@@ -73,24 +61,25 @@ void multiply(const Factor& a, const Factor& b, int64_t depth, const float* bias
   const c10::IValue flops = product_flops(a.lanes, depth, b.lanes);
   RECORD_FUNCTION("melete::product", c10::ArrayRef<const c10::IValue>(flops));
   const Bf16Tiles& tiles = *bf16_tiles();
-  const int64_t rows = a.lanes, columns = b.lanes, pairs = divide_up(depth, 2);
+  const int64_t rows = a.lanes, columns = b.lanes, words = bf16_words(depth);
   const at::Tensor strips = right_strips(b, depth);
   at::parallel_for(0, divide_up(rows, kRowsAtOnce), 1, [&](int64_t begin, int64_t end) {
+    const Bf16Work work;
     const at::Tensor room = at::empty({kRowsAtOnce * kLeftStep}, at::kInt);
     uint32_t* left = words_of(room);
     for (int64_t block = begin * kRowsAtOnce; block < std::min(rows, end * kRowsAtOnce);
          block += kRowsAtOnce) {
       const int64_t block_end = std::min(rows, block + kRowsAtOnce);
-      for (int64_t pair = 0; pair < pairs; pair += kPairsAtOnce) {
-        const int64_t count = std::min(kPairsAtOnce, pairs - pair);
-        a.pack_left(block, block_end, 2 * pair, std::min(2 * count, depth - 2 * pair), left);
+      for (int64_t word = 0; word < words; word += kWordsAtOnce) {
+        const int64_t count = std::min(kWordsAtOnce, words - word);
+        a.pack_left(block, block_end, 2 * word, std::min(2 * count, depth - 2 * word), left);
         for (int64_t column = 0; column < columns; column += kBf16Columns)
-          for (int64_t row = block; row < block_end; row += kBf16Rows) {
+          for (int64_t row = block; row < block_end; row += tiles.rows) {
             float* to = c + row * columns + column;
-            const float* start = pair > 0 ? to : bias ? bias + column : nullptr;
-            tiles.tile(left + (row - block) * kLeftStep, a.along ? kLeftStep : 1, a.along ? 1 : kBf16Rows,
-                       words_of(strips) + (column / kBf16Columns * pairs + pair) * kBf16Columns, count, start,
-                       pair > 0 ? columns : 0, to, columns, std::min(kBf16Rows, block_end - row),
+            const float* start = word > 0 ? to : bias ? bias + column : nullptr;
+            tiles.tile(left + (row - block) * kLeftStep, kLeftStep,
+                       words_of(strips) + (column / kBf16Columns * words + word) * kBf16Columns, count, start,
+                       word > 0 ? columns : 0, to, columns, std::min(tiles.rows, block_end - row),
                        columns - column);
           }
       }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "kernels/amx_tiles.h"
 
 namespace melete {
 
@@ -14,7 +15,7 @@ VectorLevel of_processor() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-    return VectorLevel::v4;
+    return has_amx() && __builtin_cpu_supports("avx512bf16") ? VectorLevel::amx : VectorLevel::v4;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return VectorLevel::v3;
 #endif
   return VectorLevel::plain;
@@ -24,9 +25,9 @@ VectorLevel chosen() {
   const VectorLevel best = of_processor();
   const char* const wish = std::getenv("MELETE_KERNELS");
   if (!wish) return best;
-  for (const VectorLevel level : {VectorLevel::plain, VectorLevel::v3, VectorLevel::v4})
+  for (const VectorLevel level : {VectorLevel::plain, VectorLevel::v3, VectorLevel::v4, VectorLevel::amx})
     if (std::string_view(wish) == name_of(level)) return std::min(level, best);
-  fail("[MELETE_KERNELS] expected plain, v3 or v4, got {}", wish);
+  fail("[MELETE_KERNELS] expected plain, v3, v4 or amx, got {}", wish);
 }
 
 }  // namespace
@@ -37,7 +38,8 @@ VectorLevel vector_level() {
 }
 
 const char* name_of(VectorLevel level) {
-  return level == VectorLevel::plain ? "plain" : level == VectorLevel::v3 ? "v3" : "v4";
+  constexpr const char* kNames[] = {"plain", "v3", "v4", "amx"};
+  return kNames[static_cast<int>(level)];
 }
 
 }  // namespace melete

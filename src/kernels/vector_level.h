@@ -3,7 +3,8 @@
 
 namespace melete {
 
-enum class VectorLevel { plain, v3, v4 };  // portable; x86-64-v3 (AVX2, FMA); x86-64-v4 (AVX-512)
+// portable; x86-64-v3 (AVX2, FMA); x86-64-v4 (AVX-512); that and AMX for products of bf16
+enum class VectorLevel { plain, v3, v4, amx };
 
 // The best that the processor has; MELETE_KERNELS=plain | v3 | v4 takes a lower one, for tests and
 // comparisons. Asked once.

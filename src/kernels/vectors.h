@@ -35,7 +35,7 @@ const Kernels& best_of(const Kernels& plain) {
 #if defined(__x86_64__)
 template <class Kernels>
 const Kernels& best_of(const Kernels& plain, const Kernels& v3, const Kernels& v4) {
-  static const Kernels best = vector_level() == VectorLevel::v4   ? v4
+  static const Kernels best = vector_level() >= VectorLevel::v4   ? v4
                               : vector_level() == VectorLevel::v3 ? v3
                                                                   : plain;
   return best;

@@ -3,7 +3,6 @@
 #include <torch/autograd.h>
 
 #include "core/autocast.h"
-#include "core/engine.h"
 #include "kernels/bf16_product.h"
 #include "kernels/matrix_product.h"
 
@@ -19,12 +18,6 @@ struct Products {
 };
 constexpr Products kExact{rows_by_weight, rows_gradient, weight_gradient};
 constexpr Products kRounded{bf16_rows_by_weight, bf16_rows_gradient, bf16_weight_gradient};
-
-// Where oneDNN has AMX's tiles, its products are the quicker ones.
-bool rounds_here(const at::Tensor& x, const at::Tensor& weight) {
-  static const bool has_tiles = engine_info().amx_usable;
-  return !has_tiles && has_bf16_product(x, weight);
-}
 
 at::Tensor plain_rows(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)});
@@ -64,9 +57,9 @@ at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
   if (type != at::kFloat && x.device().is_cpu()) {
     // What a convolution left in bf16: everything but the factors of a product is float32 here.
     if (x.scalar_type() == at::kBFloat16) return dense(in_float(x), weight, bias);
-    if (!rounds_here(x, weight)) return at::linear(x, weight, bias).to(at::kFloat);
+    if (!has_bf16_product(x, weight)) return at::linear(x, weight, bias).to(at::kFloat);
   }
-  const bool round = type == at::kBFloat16 && rounds_here(x, weight);
+  const bool round = type == at::kBFloat16 && has_bf16_product(x, weight);
   const bool exact = type == at::kFloat && has_matrix_product(x, weight);
   if (!round && !exact) return at::linear(x, weight, bias);
   const bool differentiated = at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() ||
