@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "data/base/text_lines.h"
 #include "generate/product_precision.h"
+#include "generate/runge_kutta.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
@@ -15,6 +16,7 @@
 #include "systems/spear_tts/generate.h"
 #include "systems/spear_tts/load.h"
 #include "systems/voicebox/generation_speech.h"
+#include "systems/voicebox/sampling_together.h"
 #include "systems/voicebox/saved_voice.h"
 #include "systems/voicebox/system.h"
 #include "systems/voicebox/warped_distance.h"
@@ -27,6 +29,7 @@ using namespace voicebox;
 
 constexpr double kFadeSeconds = 0.01;  // over the seams of an edit
 constexpr int64_t kComparedRateHz = 16000;
+constexpr int64_t kBatchesSorted = 8;  // whose sentences are sorted by length before they are cut into batches
 
 class VoiceboxGeneration final : public Generation {
  public:
@@ -36,6 +39,9 @@ class VoiceboxGeneration final : public Generation {
     s.option("from", from_, "run or checkpoint of voicebox");
     s.option("text", text_, "what to say; pauses: <break 0.5s>; phonemes: [[h ə l ˈoʊ]]");
     s.option("text_file", text_file_, "what to say, a recording for every line");
+    s.option("batch", batch_, "sentences that go through the network at once; none sounds different for it")
+        .at_least(1)
+        .at_most(1024);
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
     s.option("aligner", aligner_, "run of aligner, to know when a given recording says what");
     s.option("vocoder", vocoder_, "run of vocos, for a model of mel frames; none: Griffin-Lim");
@@ -135,24 +141,72 @@ class VoiceboxGeneration final : public Generation {
       known = speaker.hear(voice_, words_of(voice_, voice_text_, "--voice_text"), voice_seconds_);
     const KnownSpeech* voice = voice_.empty() ? nullptr : &known;
     const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
-    const auto count = static_cast<int64_t>(texts.size());
-    int64_t number = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t evaluations_before = speaker.evaluations();
-      std::vector<at::Tensor> waves;
-      const auto script = read_script(texts[static_cast<size_t>(i)]);
-      for (size_t part = 0; part < script.size(); ++part) {
-        const auto silent = std::llround(script[part].pause_seconds * static_cast<double>(speaker.rate_hz()));
-        waves.push_back(script[part].sentence.empty()
-                            ? at::zeros({silent})
-                            : speaker.read(script[part].sentence, voice, how_, number++));
-        if (run.hear) run.hear(wave_samples(waves.back()), speaker.rate_hz());
-        if (run.progress && script.size() > 1)
-          run.progress("reading", static_cast<int64_t>(part) + 1, static_cast<int64_t>(script.size()));
+    std::vector<Part> parts;
+    int64_t sentences = 0;
+    for (size_t line = 0; line < texts.size(); ++line)
+      for (const ScriptPart& says : read_script(texts[line]))
+        parts.push_back({static_cast<int64_t>(line), says, says.sentence.empty() ? -1 : sentences++, {}, 0});
+
+    // What is to be heard at once is made piece by piece. A solver that chooses its own steps would see padding.
+    const bool alone = run.hear || runge_kutta(how_.sampling.solver.method).adaptive();
+    const int64_t batch = alone ? 1 : batch_;
+    const size_t at_once = run.hear ? 1 : static_cast<size_t>(batch * kBatchesSorted);
+    std::vector<at::Tensor> waves;  // of the line
+    int64_t evaluations = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i % at_once == 0) say(speaker, voice, parts, i, std::min(i + at_once, parts.size()), batch, run);
+      Part& part = parts[i];
+      if (run.hear) run.hear(wave_samples(part.wave), speaker.rate_hz());
+      waves.push_back(std::move(part.wave));
+      evaluations += part.evaluations;
+      if (i + 1 < parts.size() && parts[i + 1].line == part.line) continue;
+      write(numbered_path(run.out, part.line, static_cast<int64_t>(texts.size())), at::cat(waves),
+            speaker.rate_hz(), evaluations, run);
+      waves.clear();
+      evaluations = 0;
+    }
+  }
+
+  // A piece of what is said, in the order of the text.
+  struct Part {
+    int64_t line;
+    ScriptPart says;
+    int64_t sentence;     // its number among all sentences; -1: a pause
+    at::Tensor wave;      // [samples]
+    int64_t evaluations;  // of the network for the batch that it was in
+  };
+
+  // Waves of the parts from `begin` to `end`, sentences of like length together.
+  void say(Speaker& speaker, const KnownSpeech* voice, std::vector<Part>& parts, size_t begin, size_t end,
+           int64_t batch, const GenerationRun& run) const {
+    std::vector<Speaker::Sentence> sentences;
+    std::vector<size_t> places;  // of them among the parts
+    std::vector<int64_t> lengths;
+    for (size_t i = begin; i < end; ++i) {
+      const ScriptPart& says = parts[i].says;
+      if (parts[i].sentence < 0) {
+        parts[i].wave =
+            at::zeros({std::llround(says.pause_seconds * static_cast<double>(speaker.rate_hz()))});
+        continue;
       }
-      const at::Tensor wave = at::cat(waves);
-      write(numbered_path(run.out, i, count), wave, speaker.rate_hz(),
-            speaker.evaluations() - evaluations_before, run);
+      sentences.push_back(speaker.prepare(says.sentence, voice, how_, parts[i].sentence));
+      places.push_back(i);
+      lengths.push_back(sentences.back().frames());
+    }
+    size_t done = end - sentences.size();
+    for (const auto& numbers : batches_of_like_length(lengths, batch)) {
+      std::vector<Speaker::Sentence> together;
+      for (const int64_t number : numbers) together.push_back(sentences[static_cast<size_t>(number)]);
+      const int64_t evaluations_before = speaker.evaluations();
+      const std::vector<at::Tensor> waves = speaker.read(together, how_);
+      for (size_t row = 0; row < waves.size(); ++row) {
+        Part& part = parts[places[static_cast<size_t>(numbers[row])]];
+        part.wave = waves[row];
+        part.evaluations = speaker.evaluations() - evaluations_before;
+      }
+      done += waves.size();
+      if (run.progress && parts.size() > 1)
+        run.progress("reading", static_cast<int64_t>(done), static_cast<int64_t>(parts.size()));
     }
   }
 
@@ -267,6 +321,7 @@ class VoiceboxGeneration final : public Generation {
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
   double voice_seconds_ = 3;
+  int64_t batch_ = 4;
   Reading how_;
 };
 

@@ -11,6 +11,7 @@
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "systems/voicebox/phoneme_frames.h"
+#include "systems/voicebox/sampling_together.h"
 
 namespace melete::voicebox {
 
@@ -105,15 +106,20 @@ KnownSpeech Speaker::hear(const std::string& path, const std::string& text, doub
   return voicebox::hear(voicebox_, *aligner_, path, text, longest_seconds);
 }
 
-at::Tensor Speaker::sampled(const Condition& condition, const Reading& how, int64_t number) {
-  RowDraws draws(how.seed, "voicebox", 1, number);
-  const Sampled made = sample(voicebox_.model, condition, how.sampling, draws);
-  evaluations_ += made.solution.evaluations;
-  return voicebox_.features->decode(voicebox_.scale.undo(made.frames))[0];
+std::vector<at::Tensor> Speaker::sampled(const std::vector<Condition>& rows,
+                                         const std::vector<int64_t>& numbers, const Reading& how) {
+  const SampledRows made = sample_together(voicebox_.model, rows, how.sampling, [&](size_t row) {
+    return std::make_unique<RowDraws>(how.seed, "voicebox", 1, numbers[row]);
+  });
+  evaluations_ += made.evaluations;
+  std::vector<at::Tensor> waves;
+  for (const at::Tensor& frames : made.frames)
+    waves.push_back(voicebox_.features->decode(voicebox_.scale.undo(frames))[0]);
+  return waves;
 }
 
-at::Tensor Speaker::read(const std::string& sentence, const KnownSpeech* voice, const Reading& how,
-                         int64_t number) {
+Speaker::Sentence Speaker::prepare(const std::string& sentence, const KnownSpeech* voice, const Reading& how,
+                                   int64_t number) {
   const at::NoGradGuard no_grad;
   const double per_second = voicebox_.features->frames_per_second();
   const KnownSpeech nobody{at::zeros({1, 0, voicebox_.features->dim()}), {}, {}};
@@ -133,15 +139,33 @@ at::Tensor Speaker::read(const std::string& sentence, const KnownSpeech* voice, 
   const int64_t known = before.frames.size(1), made = frames_in(ends.back(), per_second);
   const auto known_counts =
       known > 0 ? frames_of(summed(before.seconds), per_second, known) : std::vector<int64_t>();
-  Condition condition;
+  Sentence result;
+  result.known = known;
+  result.number = number;
+  Condition& condition = result.condition;
   condition.tokens = tokens_of(joined_lists(before.phonemes, text),
                                joined_lists(known_counts, frames_of(ends, per_second, made)));
   condition.context = with_length(before.frames, known + made);
   condition.hidden = at::ones({1, known + made}, at::kBool);
   condition.hidden.narrow(1, 0, known).fill_(false);
-  const at::Tensor wave = sampled(condition, how, number);
-  const int64_t skip = std::min(known * voicebox_.features->samples_per_frame(), wave.size(0));
-  return wave.narrow(0, skip, wave.size(0) - skip);
+  return result;
+}
+
+std::vector<at::Tensor> Speaker::read(const std::vector<Sentence>& together, const Reading& how) {
+  const at::NoGradGuard no_grad;
+  std::vector<Condition> rows;
+  std::vector<int64_t> numbers;
+  for (const Sentence& sentence : together) {
+    rows.push_back(sentence.condition);
+    numbers.push_back(sentence.number);
+  }
+  std::vector<at::Tensor> waves = sampled(rows, numbers, how);
+  for (size_t i = 0; i < waves.size(); ++i) {
+    const int64_t samples = waves[i].size(0);
+    const int64_t skip = std::min(together[i].known * voicebox_.features->samples_per_frame(), samples);
+    waves[i] = waves[i].narrow(0, skip, samples - skip);
+  }
+  return waves;
 }
 
 Speaker::Remade Speaker::remake(const KnownSpeech& speech, int64_t from, int64_t to, int64_t made,
@@ -154,7 +178,7 @@ Speaker::Remade Speaker::remake(const KnownSpeech& speech, int64_t from, int64_t
                               1);
   condition.hidden = at::zeros({1, from + made + after}, at::kBool);
   condition.hidden.narrow(1, from, made).fill_(true);
-  const at::Tensor wave = sampled(condition, how, 0);
+  const at::Tensor wave = sampled({condition}, {0}, how)[0];
   const int64_t hop = voicebox_.features->samples_per_frame();
   const int64_t start = std::min(from * hop, wave.size(0)), end = std::min((from + made) * hop, wave.size(0));
   const double per_second = voicebox_.features->frames_per_second();

@@ -49,8 +49,17 @@ class Speaker {
   // longest_seconds: only so much of it, up to the end of a phoneme; 0: all
   KnownSpeech hear(const std::string& path, const std::string& text, double longest_seconds = 0);
 
-  // [samples] at rate_hz(); voice: null for any. number: of the sentence, for its noise
-  at::Tensor read(const std::string& sentence, const KnownSpeech* voice, const Reading& how, int64_t number);
+  // A sentence whose durations are known: what the network is told of it.
+  struct Sentence {
+    Condition condition;  // of one row
+    int64_t known = 0;    // frames at its beginning that are the voice's
+    int64_t number = 0;   // of the sentence, for its noise
+    int64_t frames() const { return condition.context.size(1); }
+  };
+  // voice: null for any
+  Sentence prepare(const std::string& text, const KnownSpeech* voice, const Reading& how, int64_t number);
+  // [samples] at rate_hz() of each; through the network as one batch, and each as it would be alone.
+  std::vector<at::Tensor> read(const std::vector<Sentence>& together, const Reading& how);
 
   // A stretch of a recording made anew, and where it goes.
   struct Remade {
@@ -69,7 +78,9 @@ class Speaker {
   // result.
   Remade remake(const KnownSpeech& speech, int64_t from, int64_t to, int64_t made, const at::Tensor& tokens,
                 const Reading& how);
-  at::Tensor sampled(const Condition& condition, const Reading& how, int64_t number);
+  // [samples] of each condition; the noise of row i is that of sentence numbers[i].
+  std::vector<at::Tensor> sampled(const std::vector<Condition>& rows, const std::vector<int64_t>& numbers,
+                                  const Reading& how);
   at::Tensor tokens_of(const Phonemes& phonemes, const std::vector<int64_t>& counts) const;  // [1, frames]
 
   LoadedVoicebox voicebox_;

@@ -39,16 +39,19 @@ Flow guided_flow(Voicebox& model, const Condition& condition, double guidance) {
   };
 }
 
-Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how, Draws& draws) {
+Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws) {
+  return sample(model, condition, how, draws.normal("noise", condition.context.sizes()));
+}
+
+Sampled sample(Voicebox& model, const Condition& given, const FlowSampling& how, const at::Tensor& noise) {
   const at::NoGradGuard no_grad;
   const at::Device device = device_of(*model);
   Condition condition = given;
   for (at::Tensor* part :
        {&condition.context, &condition.hidden, &condition.tokens, &condition.valid, &condition.dropped})
     if (part->defined()) *part = part->to(device);
-  const at::Tensor noise = (draws.normal("noise", condition.context.sizes()) * how.temperature).to(device);
   Sampled result;
-  const at::Tensor start = model->draft(condition).around(noise);
+  const at::Tensor start = model->draft(condition).around((noise * how.temperature).to(device));
   {
     const ProductPrecision rounded(how.precision, device.type());
     result.solution = solve(guided_flow(model, condition, how.guidance), start, how.solver);

@@ -24,6 +24,8 @@ struct Sampled {
 // in sight. draws: one, the noise.
 // Wherever the condition is: it goes to the model, and the frames come back to it.
 Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, Draws& draws);
+// From that noise, of deviation 1: [batch, frames, frame_dim]
+Sampled sample(Voicebox& model, const Condition& condition, const FlowSampling& how, const at::Tensor& noise);
 
 // The flow of a condition for a solver; no gradient.
 Flow guided_flow(Voicebox& model, const Condition& condition, double guidance);
