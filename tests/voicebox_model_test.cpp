@@ -181,6 +181,13 @@ TEST(VoiceboxSampling, GuidanceOneIsNone) {
 TEST(VoiceboxSampling, RoundedProductsComeNearTheExactOnes) {
   setenv("MELETE_BF16", "always", 1);  // whatever this processor has
   Voicebox model = moved(Voicebox(small_config()));
+  {
+    // At the gain that training begins with, attention sees little but its best key, and rounding decides
+    // which; see device/rounding_test.cpp.
+    const at::NoGradGuard no_grad;
+    for (auto& named : model->named_parameters())
+      if (named.key().ends_with("query_norm") || named.key().ends_with("key_norm")) named.value().mul_(0.25);
+  }
   const Condition condition = some_condition(2, 14, 40);
   FlowSampling how;
   how.solver.steps = 4;
@@ -191,8 +198,7 @@ TEST(VoiceboxSampling, RoundedProductsComeNearTheExactOnes) {
   unsetenv("MELETE_BF16");
   EXPECT_EQ(rounded.scalar_type(), at::kFloat);
   EXPECT_FALSE(rounded.equal(exact));
-  // Attention with weights of nobody is sharp, so that single values move more than the whole.
-  EXPECT_LT((rounded - exact).norm().item<double>(), 0.1 * exact.norm().item<double>());
+  EXPECT_LT((rounded - exact).norm().item<double>(), 0.03 * exact.norm().item<double>());
 }
 
 TEST(VoiceboxSampling, InfillingLeavesTheRestAlone) {
