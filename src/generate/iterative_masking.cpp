@@ -20,8 +20,14 @@ at::Tensor clamped_log(const at::Tensor& x) {
   return at::log(at::clamp_min(x, 1e-20));
 }
 
-at::Tensor gumbel_noise(at::IntArrayRef shape, std::string_view what, const at::Tensor& like, Draws& draws) {
-  return -clamped_log(-clamped_log(sent_to(like.device(), draws.uniform(what, shape))));
+// uniform: between 0 and 1
+at::Tensor gumbel_noise(const at::Tensor& uniform) {
+  return -clamped_log(-clamped_log(uniform));
+}
+
+// One for each of the logits
+at::Tensor uniform_like(const at::Tensor& logits, std::string_view what, Draws& draws) {
+  return sent_to(logits.device(), draws.uniform(what, logits.sizes()));
 }
 
 // A token for every position, from the most likely ones only. logits [rows, positions, tokens] -> [rows,
@@ -30,8 +36,9 @@ at::Tensor sample_likely(const at::Tensor& logits, const IterativeMaskingConfig&
                          Draws& draws) {
   const auto tokens = static_cast<double>(logits.size(-1));
   const auto kept = static_cast<int64_t>(std::ceil((1 - config.filter_threshold) * tokens));
-  const auto [likely, which] = logits.topk(std::clamp<int64_t>(kept, 1, logits.size(-1)), -1);
-  const at::Tensor noise = gumbel_noise(logits.sizes(), "gumbel", logits, draws).gather(-1, which);
+  const int64_t count = std::clamp<int64_t>(kept, 1, logits.size(-1));
+  const auto [likely, which] = logits.topk(count, -1, /*largest=*/true, /*sorted=*/false);
+  const at::Tensor noise = gumbel_noise(uniform_like(logits, "gumbel", draws).gather(-1, which));
   const at::Tensor best = (likely / std::max(temperature, 1e-10) + noise).argmax(-1, true);
   return which.gather(-1, best).squeeze(-1);
 }
@@ -68,8 +75,7 @@ at::Tensor MaskedModel::doubts(const at::Tensor&) {
 }
 
 at::Tensor gumbel_sample(const at::Tensor& logits, double temperature, std::string_view what, Draws& draws) {
-  return (logits / std::max(temperature, 1e-10) + gumbel_noise(logits.sizes(), what, logits, draws))
-      .argmax(-1);
+  return (logits / std::max(temperature, 1e-10) + gumbel_noise(uniform_like(logits, what, draws))).argmax(-1);
 }
 
 at::Tensor decode_masked(MaskedModel& model, const MaskingStart& start, const IterativeMaskingConfig& config,
