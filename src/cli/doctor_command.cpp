@@ -12,6 +12,7 @@
 #include "core/base/find_program.h"
 #include "core/device.h"
 #include "core/selfcheck.h"
+#include "measure/machine_peak.h"
 
 namespace melete {
 

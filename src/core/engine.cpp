@@ -11,12 +11,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
 #include <sstream>
 
 #include "core/allocator.h"
@@ -122,30 +120,6 @@ bool amx_without_tiles() {
 #endif
 }
 
-// A product's rate, best of several: what the machine can do, not what its neighbours leave of it.
-double best_seconds(const std::function<void()>& run) {
-  double best = INFINITY, spent = 0;
-  for (int repeat = 0; repeat < 3 || (repeat < 30 && spent < 0.25); ++repeat) {
-    const auto start = std::chrono::steady_clock::now();
-    run();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::min(best, seconds);
-    spent += seconds;
-  }
-  return best;
-}
-
-double product_gflops(at::ScalarType type) {
-  constexpr int64_t kSide = 1024;
-  const at::Tensor a = at::randn({kSide, kSide}).to(type), b = at::randn({kSide, kSide}).to(type);
-  return 2.0 * kSide * kSide * kSide / best_seconds([&] { at::mm(a, b); }) * 1e-9;
-}
-
-double read_gb_per_second() {
-  const at::Tensor values = at::ones({int64_t{16} << 20});
-  return static_cast<double>(values.nbytes()) / best_seconds([&] { values.sum(); }) * 1e-9;
-}
-
 std::string blas_name() {
   if (const auto config = symbol<char* (*)()>("openblas_get_config")) return config();
   if (at::hasMKL()) return "MKL";
@@ -211,16 +185,6 @@ void set_threads(int count) {
 
 int thread_count() {
   return at::get_num_threads();
-}
-
-MachinePeak measure_peak() {
-  const at::NoGradGuard no_grad;
-  MachinePeak peak;
-  peak.threads = thread_count();
-  peak.sgemm_gflops = product_gflops(at::kFloat);
-  peak.bf16_gflops = product_gflops(at::kBFloat16);
-  peak.read_gb_per_second = read_gb_per_second();
-  return peak;
 }
 
 int64_t peak_memory_bytes() {

@@ -20,15 +20,6 @@ int available_threads();
 void set_threads(int count);
 int thread_count();
 
-struct MachinePeak {
-  double sgemm_gflops = 0, bf16_gflops = 0;
-  double read_gb_per_second = 0;
-  int threads = 1;
-};
-// What this machine reaches with the current threads on 1024-cube matrix products and on reading 64 MB; takes
-// about a second.
-MachinePeak measure_peak();
-
 int64_t peak_memory_bytes();      // most resident memory so far (VmHWM); 0 where the system does not say
 int64_t resident_memory_bytes();  // now (VmRSS)
 bool reset_peak_memory();         // starts VmHWM afresh from now; false where the kernel does not allow it

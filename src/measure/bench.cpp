@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/autocast.h"
+#include "core/engine.h"
 #include "measure/bench_clock.h"
 #include "measure/flops.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine.h"
+#include "measure/machine_peak.h"
 
 namespace melete {
 
