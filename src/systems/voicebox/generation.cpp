@@ -39,7 +39,7 @@ class VoiceboxGeneration final : public Generation {
     s.option("from", from_, "run or checkpoint of voicebox");
     s.option("text", text_, "what to say; pauses: <break 0.5s>; phonemes: [[h ə l ˈoʊ]]");
     s.option("text_file", text_file_, "what to say, a recording for every line");
-    s.option("batch", batch_, "sentences that go through the network at once; none sounds different for it")
+    s.option("batch", batch_, "sentences of like length that go through the network at once: quicker for many, and equal but for rounding")
         .at_least(1)
         .at_most(1024);
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
@@ -321,7 +321,7 @@ class VoiceboxGeneration final : public Generation {
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
   double voice_seconds_ = 3;
-  int64_t batch_ = 4;
+  int64_t batch_ = 1;
   Reading how_;
 };
 
