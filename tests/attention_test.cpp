@@ -93,8 +93,9 @@ TEST_P(AttentionTest, TheFusedOneIsTheSame) {
   for (size_t i = 0; i < plain.size(); ++i) expect_close(fused[i], plain[i], 1e-5, std::to_string(i));
 }
 
-// Queries, keys and values as views of one projection, a gradient that is not contiguous: the same bits. Widths that only the
-// operators know go through LibTorch's matrix products, which choose another kernel for other strides on some processors.
+// Queries, keys and values as views of one projection, a gradient that is not contiguous: the same bits.
+// Widths that only the operators know go through LibTorch's matrix products, which choose another kernel for
+// other strides on some processors.
 TEST_P(AttentionTest, TakesAnyStrides) {
   const auto& c = GetParam();
   const at::Tensor q = queries(), kv = pairs(), above = noise({c.heads * c.dim, c.queries, kBatch}, 3);
@@ -128,23 +129,23 @@ TEST_P(AttentionTest, ThreadsDoNotChangeAnything) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionTest,
     ::testing::Values(AttentionCase{5, 5, 3, 1, 64, true, true, false},  // one key head
-                    AttentionCase{65, 65, 3, 1, 64, true, false, false},
-                    AttentionCase{130, 130, 3, 1, 64, true, true, true},
-                    AttentionCase{70, 83, 3, 1, 64, true, true, true},  // a prefix before the queries
-                    AttentionCase{1, 40, 3, 1, 64, true, true, false},
-                    AttentionCase{9, 17, 3, 1, 64, false, false, true},
-                    AttentionCase{67, 3, 3, 1, 64, false, true, false},
-                    AttentionCase{1550, 1550, 2, 1, 32, true, false, false},  // 16 shares
-                    AttentionCase{65, 65, 4, 4, 64, true, false, false},      // a key head for each
-                    AttentionCase{130, 130, 3, 3, 32, true, true, true},
-                    AttentionCase{33, 47, 8, 8, 64, false, true, true},
-                    AttentionCase{1, 40, 4, 4, 64, true, false, true},
-                    AttentionCase{65, 65, 6, 2, 64, true, false, true},  // and in between
-                    AttentionCase{50, 61, 8, 2, 32, true, true, false},
-                    AttentionCase{47, 33, 6, 3, 96, false, true, true},
-                    AttentionCase{40, 40, 4, 2, 40, true, true, true},  // heads of other widths
-                    AttentionCase{31, 45, 4, 4, 8, false, false, true},
-                    AttentionCase{31, 45, 2, 1, 5, false, true, false}));
+                      AttentionCase{65, 65, 3, 1, 64, true, false, false},
+                      AttentionCase{130, 130, 3, 1, 64, true, true, true},
+                      AttentionCase{70, 83, 3, 1, 64, true, true, true},  // a prefix before the queries
+                      AttentionCase{1, 40, 3, 1, 64, true, true, false},
+                      AttentionCase{9, 17, 3, 1, 64, false, false, true},
+                      AttentionCase{67, 3, 3, 1, 64, false, true, false},
+                      AttentionCase{1550, 1550, 2, 1, 32, true, false, false},  // 16 shares
+                      AttentionCase{65, 65, 4, 4, 64, true, false, false},      // a key head for each
+                      AttentionCase{130, 130, 3, 3, 32, true, true, true},
+                      AttentionCase{33, 47, 8, 8, 64, false, true, true},
+                      AttentionCase{1, 40, 4, 4, 64, true, false, true},
+                      AttentionCase{65, 65, 6, 2, 64, true, false, true},  // and in between
+                      AttentionCase{50, 61, 8, 2, 32, true, true, false},
+                      AttentionCase{47, 33, 6, 3, 96, false, true, true},
+                      AttentionCase{40, 40, 4, 2, 40, true, true, true},  // heads of other widths
+                      AttentionCase{31, 45, 4, 4, 8, false, false, true},
+                      AttentionCase{31, 45, 2, 1, 5, false, true, false}));
 
 // softmax(q k^T * scale + bias) v with the loops that the formula has.
 TEST(Attention, FollowsTheFormula) {

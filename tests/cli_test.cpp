@@ -510,12 +510,12 @@ TEST(TrainingDisplay, ALineSaysLossExpectationQualityAndTime) {
     for (std::string word; in >> word;) found.push_back(word);
     return found;
   };
-  EXPECT_THAT(words(steps[0]),
-              ElementsAre("1/100000", "12.346", "20.000", "-", "2.00e-4", "812", "22h33m"));
+  EXPECT_THAT(words(steps[0]), ElementsAre("1/100000", "12.346", "20.000", "-", "2.00e-4", "812", "22h33m"));
   EXPECT_THAT(words(steps[1]), ElementsAre("2/100000", "12.346", "11.000", "to", "12.500", "21.000", "1.5000",
                                            "2.00e-4", "812", "22h33m"));
-  EXPECT_THAT(all, Contains(AllOf(HasSubstr("validation at step 1, ema"),
-                                  HasSubstr("mel_distance 1.5000 (chance 3.0000, expected 1.3000 to 1.6000)"))));
+  EXPECT_THAT(all,
+              Contains(AllOf(HasSubstr("validation at step 1, ema"),
+                             HasSubstr("mel_distance 1.5000 (chance 3.0000, expected 1.3000 to 1.6000)"))));
   EXPECT_THAT(all, Contains(AllOf(HasSubstr("expected"), HasSubstr("after 100000 steps on speech"))));
   std::fclose(file);
 }

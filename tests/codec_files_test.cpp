@@ -66,10 +66,13 @@ at::Tensor in_pieces(SoundStream codec, const std::vector<float>& wave, const Pi
 }
 
 TEST(CodecPieces, SameTokensAndSoundAsInOnePiece) {
-  const std::vector<nlohmann::ordered_json> kinds = {
-      {{"attention", true}},
-      {{"attention", false}},
-      {{"attention", false}, {"front", "lapped"}, {"front_hop", 8}, {"strides", {1, 1}}, {"noise_from_hz", 2000}}};
+  const std::vector<nlohmann::ordered_json> kinds = {{{"attention", true}},
+                                                     {{"attention", false}},
+                                                     {{"attention", false},
+                                                      {"front", "lapped"},
+                                                      {"front_hop", 8},
+                                                      {"strides", {1, 1}},
+                                                      {"noise_from_hz", 2000}}};
   for (const auto& kind : kinds) {
     auto settings = small_codec_settings();
     settings["model"]["codec"].merge_patch(kind);

@@ -8,11 +8,11 @@
 
 #include "gradient_check.h"
 #include "kernels/adam.h"
-#include "systems/soundstream/soundstream.h"
 #include "nn/activation.h"
 #include "nn/conv.h"
 #include "nn/gating.h"
 #include "nn/local_transformer.h"
+#include "systems/soundstream/soundstream.h"
 
 namespace melete {
 namespace codec_test {

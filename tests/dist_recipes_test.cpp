@@ -82,8 +82,8 @@ void train_recipe(const std::string& name, Way way, Group& group, const std::str
     // SoundStream's gradient penalty is taken over each rank's own batch, see docs/distributed.md.
     if (name == "soundstream") {
       settings.set("gradient_penalty_every", "0");
-      // Fewer codes than frames: codes that begin at the same frame are a tie, and what many stages leave of few
-      // frames is rounding, which then decides.
+      // Fewer codes than frames: codes that begin at the same frame are a tie, and what many stages leave of
+      // few frames is rounding, which then decides.
       settings.set("model.codec.quantizer.codebook_size", "32");
       settings.set("model.codec.quantizer.quantizers", "2");
     }

@@ -31,7 +31,8 @@ TEST(ExpectedTables, AreOfTheirRecipesAndCanBeMissed) {
     if (!is_expectation_file(path)) continue;
     SCOPED_TRACE(path);
     ++tables;
-    const std::string recipe_path = path.substr(0, path.size() - std::string(".expect.toml").size()) + ".toml";
+    const std::string recipe_path =
+        path.substr(0, path.size() - std::string(".expect.toml").size()) + ".toml";
     const Expectation table = read_expectation(path);
     const auto recipe = make_recipe(table.task);
     Schema schema = recipe->schema();
@@ -56,16 +57,16 @@ TEST(ExpectedTables, AreOfTheirRecipesAndCanBeMissed) {
 TEST_F(ExpectedFigures, CodecAndSemanticStage) {
   const std::string recipes = MELETE_SOURCE_DIR "/recipes/";
   melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "240", "--seed", "1"});
-  melete({"train", "soundstream", "--config", recipes + "soundstream/tiny.toml", "--data", at("music"), "--out",
-          at("codec"), "--threads", "1", "--steps", "100", "--generator.schedule.decay_steps", "550",
+  melete({"train", "soundstream", "--config", recipes + "soundstream/tiny.toml", "--data", at("music"),
+          "--out", at("codec"), "--threads", "1", "--steps", "100", "--generator.schedule.decay_steps", "550",
           "--train.sample_every", "0"});
   expect_on_track(at("codec"));
   melete({"train", "kmeans", "--features", "mfcc", "--clusters", "64", "--data", at("music"), "-o",
           at("tokenizer.safetensors")});
   melete({"data", "tokenize", at("music"), "--semantic", at("tokenizer.safetensors"), "-o", at("tokens")});
   melete({"train", "semantic", "--config", recipes + "audiolm/semantic_tiny.toml", "--data", at("tokens"),
-          "--semantic_from", at("tokenizer.safetensors"), "--out", at("semantic"), "--threads", "1", "--steps",
-          "80", "--task.schedule.decay_steps", "220", "--train.sample_every", "0"});
+          "--semantic_from", at("tokenizer.safetensors"), "--out", at("semantic"), "--threads", "1",
+          "--steps", "80", "--task.schedule.decay_steps", "220", "--train.sample_every", "0"});
   expect_on_track(at("semantic"));
 }
 

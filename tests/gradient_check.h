@@ -1,8 +1,8 @@
 // What tests of hand-written gradients share: closeness, noise, and central differences.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>

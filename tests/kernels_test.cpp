@@ -7,9 +7,9 @@
 #include "core/autocast.h"
 #include "core/engine.h"
 #include "gradient_check.h"
-#include "nn/multi_scale_discriminator.h"
 #include "nn/conv.h"
 #include "nn/dense.h"
+#include "nn/multi_scale_discriminator.h"
 
 namespace melete {
 namespace kernels_test {
@@ -115,17 +115,17 @@ TEST_P(CausalConvTest, ThreadsDoNotChangeAnything) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CausalConvTest,
                          ::testing::Values(ConvCase{32, 32, 7, 1, 1, 300},
-                                         ConvCase{32, 32, 7, 1, 9, 217, "reflect", Activation::elu},
-                                         ConvCase{48, 16, 7, 1, 3, 100, "constant", Activation::elu},
-                                         ConvCase{64, 64, 1, 1, 1, 50, "reflect", Activation::elu},
-                                         ConvCase{1, 32, 7, 1, 1, 250}, ConvCase{32, 1, 7, 1, 1, 250},
-                                         ConvCase{32, 64, 4, 2, 1, 100}, ConvCase{32, 64, 10, 5, 1, 95},
-                                         ConvCase{16, 32, 16, 8, 1, 64, "constant"},
-                                         ConvCase{32, 32, 7, 1, 3, 40, "replicate", Activation::elu},
-                                         ConvCase{16, 32, 10, 5, 1, 5, "replicate"},
-                                         ConvCase{32, 64, 4, 2, 1, 7}, ConvCase{16, 16, 7, 1, 1, 8},
-                                         ConvCase{5, 80, 3, 1, 2, 41}, ConvCase{24, 10, 5, 1, 1, 30},
-                                         ConvCase{10, 24, 1, 1, 1, 30}));
+                                           ConvCase{32, 32, 7, 1, 9, 217, "reflect", Activation::elu},
+                                           ConvCase{48, 16, 7, 1, 3, 100, "constant", Activation::elu},
+                                           ConvCase{64, 64, 1, 1, 1, 50, "reflect", Activation::elu},
+                                           ConvCase{1, 32, 7, 1, 1, 250}, ConvCase{32, 1, 7, 1, 1, 250},
+                                           ConvCase{32, 64, 4, 2, 1, 100}, ConvCase{32, 64, 10, 5, 1, 95},
+                                           ConvCase{16, 32, 16, 8, 1, 64, "constant"},
+                                           ConvCase{32, 32, 7, 1, 3, 40, "replicate", Activation::elu},
+                                           ConvCase{16, 32, 10, 5, 1, 5, "replicate"},
+                                           ConvCase{32, 64, 4, 2, 1, 7}, ConvCase{16, 16, 7, 1, 1, 8},
+                                           ConvCase{5, 80, 3, 1, 2, 41}, ConvCase{24, 10, 5, 1, 1, 30},
+                                           ConvCase{10, 24, 1, 1, 1, 30}));
 
 TEST(CausalConv, GradientThatIsNotContiguous) {
   torch::manual_seed(5);
@@ -203,9 +203,10 @@ TEST_P(TransposedConvTest, Bf16IsCloseToFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, TransposedConvTest,
-                         ::testing::Values(TransposedCase{64, 32, 4, 2, 50}, TransposedCase{32, 16, 10, 5, 21},
-                                         TransposedCase{16, 16, 16, 8, 3}, TransposedCase{32, 5, 6, 3, 20},
-                                         TransposedCase{16, 16, 5, 2, 30}, TransposedCase{3, 4, 4, 2, 30}));
+                         ::testing::Values(TransposedCase{64, 32, 4, 2, 50},
+                                           TransposedCase{32, 16, 10, 5, 21},
+                                           TransposedCase{16, 16, 16, 8, 3}, TransposedCase{32, 5, 6, 3, 20},
+                                           TransposedCase{16, 16, 5, 2, 30}, TransposedCase{3, 4, 4, 2, 30}));
 
 // The features and logits by LibTorch's own strided convolutions.
 std::vector<at::Tensor> reference(MultiScaleDiscriminator& judge, const at::Tensor& wave) {

@@ -75,10 +75,10 @@ TEST_P(NormTest, ThreadsDoNotChangeAnything) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, NormTest,
                          ::testing::Values(NormCase{8, NormInput::plain, true},
-                                         NormCase{512, NormInput::plain, false},
-                                         NormCase{21, NormInput::plain, true},
-                                         NormCase{5, NormInput::gated, true},
-                                         NormCase{1365, NormInput::gated, false}));
+                                           NormCase{512, NormInput::plain, false},
+                                           NormCase{21, NormInput::plain, true},
+                                           NormCase{5, NormInput::gated, true},
+                                           NormCase{1365, NormInput::gated, false}));
 
 TEST(Norm, RefusesASecondDerivative) {
   Norm norm(4);

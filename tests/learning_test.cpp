@@ -68,7 +68,8 @@ TEST(Learning, TinyRecipeReconstructsWhatItHasNotHeard) {
   for (int64_t i = 0; i < kSteps; ++i) trainer.step();
   EXPECT_EQ(trainer.health().bad_in_a_row(), 0);
   const ValidationReport after = trainer.validate().front();
-  for (const char* name : {"mel_distance", "si_sdr", "extended_stoi", "steady_tones", "code_use", "perplexity"}) {
+  for (const char* name :
+       {"mel_distance", "si_sdr", "extended_stoi", "steady_tones", "code_use", "perplexity"}) {
     RecordProperty(std::string(name) + "_before", std::to_string(value_of(before, name)));
     RecordProperty(std::string(name) + "_after", std::to_string(value_of(after, name)));
     std::printf("%s: %.3f -> %.3f\n", name, value_of(before, name), value_of(after, name));

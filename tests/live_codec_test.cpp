@@ -274,7 +274,8 @@ TEST(LappedFront, DrawnSignsMakeNoTone) {
   const at::NoGradGuard no_grad;
   const int64_t frames = 200, settled = 100;
   const at::Tensor wave = codec->decode(at::ones({1, frames, 12})).flatten();
-  const auto found = LappedTransform(16).analyse(wave.unsqueeze(0)).cosines[0].narrow(0, settled, 60);  // [60, 16]
+  const auto found =
+      LappedTransform(16).analyse(wave.unsqueeze(0)).cosines[0].narrow(0, settled, 60);  // [60, 16]
   const at::Tensor mean = found.mean(0).abs(), size = found.abs().mean(0);
   const at::Tensor steady = mean / size;
   EXPECT_GT(steady.narrow(0, 0, 6).min().item<double>(), 0.9);  // what lies beside the border hears both

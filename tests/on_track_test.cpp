@@ -97,10 +97,12 @@ std::string written_run(const std::string& folder, const std::string& name, doub
   std::filesystem::create_directories(path);
   std::ofstream out(path + "/metrics.jsonl");
   out << R"({"kind":"start","step":0,"task":"toy","data":["training: 3 files"],"main_figure":"psnr",)"
-      << R"("higher_is_better":true})" << "\n";
+      << R"("higher_is_better":true})"
+      << "\n";
   for (int64_t step = 1; step <= steps; ++step) {
     const double loss = 10.0 / static_cast<double>(step) + shift + 0.01 * static_cast<double>(step % 2);
-    out << fmt::format(R"({{"kind":"step","step":{},"losses":{{"loss":{},"part":1}},"seconds":0.5}})", step, loss)
+    out << fmt::format(R"({{"kind":"step","step":{},"losses":{{"loss":{},"part":1}},"seconds":0.5}})", step,
+                       loss)
         << "\n";
     if (step % 10 == 0)
       for (const char* label : {"online", "ema"})
@@ -115,7 +117,8 @@ std::string written_run(const std::string& folder, const std::string& name, doub
 
 TEST(OnTrack, RunsBecomeATableThatHoldsThem) {
   const TemporaryFolder folder;
-  const std::vector<std::string> runs = {written_run(folder.path, "a", 0), written_run(folder.path, "b", 0.5)};
+  const std::vector<std::string> runs = {written_run(folder.path, "a", 0),
+                                         written_run(folder.path, "b", 0.5)};
   const Expectation both = measure_runs(runs, "", "here");
   EXPECT_EQ(both.task, "toy");
   EXPECT_EQ(both.data, "training: 3 files");
@@ -143,7 +146,8 @@ TEST(OnTrack, RunsBecomeATableThatHoldsThem) {
   EXPECT_EQ(one.data, "words");
   for (const auto* side : {&one.training, &one.validation})
     for (const auto& [name, rows] : *side)
-      for (const auto& [step, band] : rows) EXPECT_GT(band.high - band.low, 0.05 * std::abs(band.high)) << name;
+      for (const auto& [step, band] : rows)
+        EXPECT_GT(band.high - band.low, 0.05 * std::abs(band.high)) << name;
 
   EXPECT_THROW(measure_runs({runs[0], written_run(folder.path, "c", 0, 30)}, "", ""), Error);
   EXPECT_THROW(measure_runs({folder.path + "/none"}, "", ""), Error);
@@ -315,7 +319,8 @@ TEST(OnTrack, FaultsOfSound) {
 TEST(OnTrack, FaultsOfPictures) {
   const at::Tensor noise = at::rand({4, 3, 8, 8});
   EXPECT_EQ(fault_of_pictures(noise), "");
-  EXPECT_THAT(fault_of_pictures(at::full({4, 3, 8, 8}, 0.5) + 0.001 * noise), HasSubstr("all of them the same"));
+  EXPECT_THAT(fault_of_pictures(at::full({4, 3, 8, 8}, 0.5) + 0.001 * noise),
+              HasSubstr("all of them the same"));
   EXPECT_EQ(fault_of_pictures(at::rand({4, 3, 1, 1}).expand({4, 3, 8, 8})), "each of one colour");
 }
 
@@ -398,7 +403,8 @@ TEST(OnTrack, ComingDownToChanceIsNoLearning) {
   EXPECT_EQ(result.verdict, OneBatchResult::nothing) << result.words;
 }
 
-// Chance levels stand beside figures that are there, and every recipe with a loss that can be guessed has one.
+// Chance levels stand beside figures that are there, and every recipe with a loss that can be guessed has
+// one.
 TEST(OnTrack, ChanceLevelsBelongToFiguresInEveryRecipe) {
   add_toy();
   for (const std::string& recipe : recipe_names()) {

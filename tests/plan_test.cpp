@@ -7,10 +7,10 @@
 #include <set>
 #include <sstream>
 
-#include "measure/plan.h"
-#include "systems/soundstream/system.h"
 #include "cli/plan_command.h"
+#include "measure/plan.h"
 #include "real_process.h"
+#include "systems/soundstream/system.h"
 #include "toy_task.h"
 
 namespace melete {

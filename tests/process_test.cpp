@@ -465,7 +465,8 @@ std::vector<nlohmann::json> rows_of(const fs::path& run, const std::string& kind
   return rows;
 }
 
-// From a finished run to a table, and from the table to a run that says what is unlike it; resumed, it still knows.
+// From a finished run to a table, and from the table to a run that says what is unlike it; resumed, it still
+// knows.
 TEST_F(RealProgram, ARunGoesByTheTableBesideItsRecipe) {
   const fs::path recipe = folder_ / "own.toml", table = folder_ / "own.expect.toml", out = folder_ / "run";
   write_text(recipe, kRecipe);
@@ -475,10 +476,13 @@ TEST_F(RealProgram, ARunGoesByTheTableBesideItsRecipe) {
   ASSERT_EQ(ended.code, 0) << ended.output;
   // The same run once more is as expected; a validation that is far off is said, with what differs.
   std::string text = read_text(table);
-  EXPECT_THAT(text, AllOf(HasSubstr("task = \"soundstream\""), HasSubstr("main = \"mel_distance\""),
-                          HasSubstr("[training.\"generator.loss\"]"), HasSubstr("[validation.mel_distance]")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("task = \"soundstream\""), HasSubstr("main = \"mel_distance\""),
+                    HasSubstr("[training.\"generator.loss\"]"), HasSubstr("[validation.mel_distance]")));
   for (const bool off : {false, true}) {
-    if (off) text = text.substr(0, text.find("[training")) + "[validation.mel_distance]\n6 = [0.001, 0.002]\n24 = [0.001, 0.002]\n";
+    if (off)
+      text = text.substr(0, text.find("[training")) +
+             "[validation.mel_distance]\n6 = [0.001, 0.002]\n24 = [0.001, 0.002]\n";
     write_text(table, text);
     fs::remove_all(out);
     auto words = first_words(out, 12);

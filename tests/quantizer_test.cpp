@@ -176,7 +176,8 @@ TEST(Quantizer, SearchFindsTheBestCodes) {
     config.search_beams = beams;
     Quantizer quantizer = make(config, 5);
     for (const auto& item : quantizer->named_buffers())
-      if (item.key().ends_with("embedding")) item.value().copy_(noise(item.value().sizes(), item.key().size() + 8));
+      if (item.key().ends_with("embedding"))
+        item.value().copy_(noise(item.value().sizes(), item.key().size() + 8));
     quantizer->eval();
     const Quantized found = quantizer->forward(x, nullptr);
     EXPECT_TRUE(at::allclose(quantizer->decode(found.codes), found.vectors));
@@ -196,8 +197,8 @@ TEST(Quantizer, SearchFindsTheBestCodes) {
   EXPECT_LT(quantize(4).first.mean().item<double>(), greedy.mean().item<double>());
 }
 
-// In training beams leave less of x, and what passes them has the gradient of no quantizer at all; stages that
-// are dropped stay out of the search.
+// In training beams leave less of x, and what passes them has the gradient of no quantizer at all; stages
+// that are dropped stay out of the search.
 TEST(Quantizer, BeamsInTraining) {
   const auto error = [](int64_t beams, int64_t used) {
     QuantizerConfig config = config_of("vq");
@@ -207,7 +208,8 @@ TEST(Quantizer, BeamsInTraining) {
     double last = 0;
     for (uint64_t step = 0; step < 3; ++step) {  // the first places the codes
       FixedStages draws(step, used - 1);
-      const at::Tensor x = noise({2, 200, 6}, 30 + step).requires_grad_(), pull = noise({2, 200, 6}, 40 + step);
+      const at::Tensor x = noise({2, 200, 6}, 30 + step).requires_grad_(),
+                       pull = noise({2, 200, 6}, 40 + step);
       const Quantized result = quantizer->forward(x, &draws);
       const at::Tensor gradient = torch::autograd::grad({result.vectors}, {x}, {pull}, true)[0];
       EXPECT_LT((gradient - pull).abs().max().item<double>(), 1e-5);

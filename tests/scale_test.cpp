@@ -6,11 +6,11 @@
 
 #include <cmath>
 
-#include "systems/audiolm/scale_eval.h"
 #include "core/base/random.h"
 #include "core/engine.h"
-#include "systems/audiolm/task.h"
 #include "roles/tokenizers.h"
+#include "systems/audiolm/scale_eval.h"
+#include "systems/audiolm/task.h"
 #include "token_batches.h"
 #include "tonal_parts.h"
 #include "train/trainer.h"

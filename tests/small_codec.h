@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "systems/soundstream/gan.h"
 #include "run/checkpoint.h"
+#include "systems/soundstream/gan.h"
 #include "systems/system.h"
 
 namespace melete::testing {

@@ -13,14 +13,14 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "foreign_files.h"
-#include "systems/foreign.h"
-#include "token_batches.h"
-#include "systems/audiolm/load.h"
 #include "io/base/audio_file.h"
 #include "nn/draws.h"
 #include "run/run_folder.h"
 #include "small_codec.h"
+#include "systems/audiolm/load.h"
 #include "systems/audiolm/task.h"
+#include "systems/foreign.h"
+#include "token_batches.h"
 #include "train/trainer.h"
 
 namespace melete {

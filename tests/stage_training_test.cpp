@@ -8,12 +8,12 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "io/base/audio_file.h"
-#include "nn/draws.h"
-#include "systems/audiolm/task.h"
 #include "data/mapped_batches.h"
 #include "data/recordings.h"
+#include "io/base/audio_file.h"
+#include "nn/draws.h"
 #include "roles/tokenizers.h"
+#include "systems/audiolm/task.h"
 #include "token_batches.h"
 #include "train/trainer.h"
 

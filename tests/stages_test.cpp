@@ -5,8 +5,8 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "systems/audiolm/stages.h"
 #include "systems/audiolm/stage_losses.h"
+#include "systems/audiolm/stages.h"
 
 namespace melete {
 

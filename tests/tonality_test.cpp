@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "systems/audiolm/scale_eval.h"
 #include "core/base/error.h"
+#include "systems/audiolm/scale_eval.h"
 
 namespace melete {
 namespace tonality_test {

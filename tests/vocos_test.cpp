@@ -175,7 +175,8 @@ TEST(VocosTest, ImportedByACommandItMakesFramesAudible) {
   other->eval();
   write_tensors(file, published(other));
   EXPECT_EQ(run_program({"import", "vocos", file, "-o", stored}), 2) << "without its codec";
-  ASSERT_EQ(run_program({"import", "vocos", file, "--encodec", encodec, "--bandwidth", "1.5", "-o", stored}), 0);
+  ASSERT_EQ(run_program({"import", "vocos", file, "--encodec", encodec, "--bandwidth", "1.5", "-o", stored}),
+            0);
   const auto latents = open_audio_features(stored);
   EXPECT_EQ(latents->kind(), "encodec");
   const at::Tensor wave = 0.1 * noise({1, 40 * config.hop}, 2);

@@ -53,7 +53,8 @@ TEST(VoiceboxDraft, PaddingChangesNothing) {
   FlowBatch batch;
   batch.frames = noise({3, frames, kFrameDim}, 1);
   batch.tokens = ids(3, frames, 2);
-  FlowDraws draws{noise({3, frames, kFrameDim}, 4), at::tensor({0.1f, 0.5f, 0.8f}), noise({3, frames}, 5) > 0};
+  FlowDraws draws{noise({3, frames, kFrameDim}, 4), at::tensor({0.1f, 0.5f, 0.8f}),
+                  noise({3, frames}, 5) > 0};
   const FlowLosses alone = flow_matching_losses(model, batch, {}, draws);
   const FlowBatch with = {padded(batch.frames, longer, 3),
                           padded(batch.tokens, longer, -1),
@@ -92,8 +93,8 @@ TEST(VoiceboxDraft, EverythingLearnsAndTheFlowLeavesTheDraftAlone) {
   }
 }
 
-// Told which of five tokens each frame is, it finds the five frames that they stand for; its deviation then says
-// how much noise there was.
+// Told which of five tokens each frame is, it finds the five frames that they stand for; its deviation then
+// says how much noise there was.
 TEST(VoiceboxDraft, FindsTheMeanAndHowFarSpeechIsFromIt) {
   VoiceboxConfig config = small_config();
   Voicebox model(config);

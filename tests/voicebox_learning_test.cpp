@@ -1,6 +1,6 @@
-// It learns to speak: from recordings and their texts alone, aligner, durations and Voicebox, each trained for
-// seconds by the program, read sentences that none of them has met. What they say is told from what they should
-// not say by mel frames under time warping.
+// It learns to speak: from recordings and their texts alone, aligner, durations and Voicebox, each trained
+// for seconds by the program, read sentences that none of them has met. What they say is told from what they
+// should not say by mel frames under time warping.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,18 +33,27 @@ class VoiceboxLearning : public ::testing::Test {
 
   // One voice, forty words.
   void speak(const std::string& to, const Words& more) {
-    Words words = {"data",    "synth",  "--kind",            "speech", "-o",     at(to),
-                   "--voice", "en-us",  "--short-sentences", "--pace", "160",    "--rate",
-                   "16000",   "--format", "wav"};
+    Words words = {
+        "data",   "synth", "--kind", "speech", "-o",       at(to), "--voice", "en-us", "--short-sentences",
+        "--pace", "160",   "--rate", "16000",  "--format", "wav"};
     words.insert(words.end(), more.begin(), more.end());
     melete(words);
   }
 
   void train(const std::string& what, const std::string& recipe, const std::string& data,
              const std::string& to, const Words& more) {
-    Words words = {"train",     what,        "--config",      MELETE_SOURCE_DIR "/recipes/voicebox/" + recipe,
-                   "--data",    at(data),    "--out",         at(to),
-                   "--threads", "1",         "--train.sample_every", "1000000"};
+    Words words = {"train",
+                   what,
+                   "--config",
+                   MELETE_SOURCE_DIR "/recipes/voicebox/" + recipe,
+                   "--data",
+                   at(data),
+                   "--out",
+                   at(to),
+                   "--threads",
+                   "1",
+                   "--train.sample_every",
+                   "1000000"};
     words.insert(words.end(), more.begin(), more.end());
     const std::string output = melete(words);
     const size_t line = output.rfind("validation at step");
@@ -55,7 +64,8 @@ class VoiceboxLearning : public ::testing::Test {
   // Sentences of at("texts.txt"), as sound.
   std::vector<at::Tensor> read(const std::string& run) {
     melete({"generate", "voicebox", "--from", at(run), "--durations", at("duration"), "--text_file",
-            at("texts.txt"), "--steps", "8", "--temperature", "0.4", "--threads", "1", "-o", at(run + ".wav")});
+            at("texts.txt"), "--steps", "8", "--temperature", "0.4", "--threads", "1", "-o",
+            at(run + ".wav")});
     std::vector<at::Tensor> waves;
     for (size_t i = 0; i < kSentences; ++i)
       waves.push_back(read_mono(at(run + "_" + std::to_string(i) + ".wav"), kRateHz));
@@ -107,22 +117,24 @@ TEST_F(VoiceboxLearning, SaysSentencesThatItHasNeverHeard) {
       if (other != i) wrong = std::min(wrong, voicebox::warped_mel_distance(after[i], said[other]));
     const double right = voicebox::warped_mel_distance(after[i], said[i]);
     const double noise = voicebox::warped_mel_distance(before[i], said[i]);
-    std::printf("sentence %zu: %.3f from what it should say, %.3f from the nearest other, %.3f untrained\n", i,
-                right, wrong, noise);
-    // So short a training tells sentences apart; far nearer than others it is only after more (docs/voicebox.md).
+    std::printf("sentence %zu: %.3f from what it should say, %.3f from the nearest other, %.3f untrained\n",
+                i, right, wrong, noise);
+    // So short a training tells sentences apart; far nearer than others it is only after more
+    // (docs/voicebox.md).
     EXPECT_LT(right, wrong);
     EXPECT_LT(right, 0.75 * noise);
   }
 
   // A voice that was saved speaks by its name, without its recording and without the aligner.
   const std::string recording = at("held-out/speech_000000.wav");
-  const Words save = {"voice", "save", "anna", "--voice", recording, "--from", at("voicebox"), "--aligner",
-                      at("aligner"), "--folder", at("voices"), "--threads", "1"};
+  const Words save = {"voice",      "save",         "anna",      "--voice",     recording,
+                      "--from",     at("voicebox"), "--aligner", at("aligner"), "--folder",
+                      at("voices"), "--threads",    "1"};
   EXPECT_NE(melete(save).find("anna.safetensors"), std::string::npos);
   std::filesystem::remove(recording);
-  const Words speak = {"generate", "voicebox", "--from", at("voicebox"), "--durations", at("duration"),
-                       "--text", "the river", "--voice", "anna", "--steps", "2", "--threads", "1",
-                       "-o", at("anna.wav")};
+  const Words speak = {"generate",  "voicebox",  "--from",  at("voicebox"), "--durations", at("duration"),
+                       "--text",    "the river", "--voice", "anna",         "--steps",     "2",
+                       "--threads", "1",         "-o",      at("anna.wav")};
   Process process(MELETE_PROGRAM, speak, at("log"), Variables{{"MELETE_VOICES", at("voices")}});
   const Ended ended = process.wait();
   EXPECT_EQ(ended.code, 0) << ended.output;

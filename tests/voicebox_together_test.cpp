@@ -47,9 +47,8 @@ Condition sentence(int64_t frames, int64_t known, uint64_t seed) {
 
 SampledRows sampled(Voicebox& model, const std::vector<Condition>& rows, const std::vector<int64_t>& numbers,
                     const FlowSampling& how) {
-  return sample_together(model, rows, how, [&](size_t row) {
-    return std::make_unique<RowDraws>(1, "test", 1, numbers[row]);
-  });
+  return sample_together(model, rows, how,
+                         [&](size_t row) { return std::make_unique<RowDraws>(1, "test", 1, numbers[row]); });
 }
 
 TEST(VoiceboxTogether, BatchEqualsOneByOne) {

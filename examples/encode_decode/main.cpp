@@ -5,8 +5,8 @@
 #include <exception>
 
 #include "core/engine.h"
-#include "systems/soundstream/load.h"
 #include "io/base/audio_file.h"
+#include "systems/soundstream/load.h"
 
 namespace {
 

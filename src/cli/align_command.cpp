@@ -50,9 +50,10 @@ int align_command(const std::vector<std::string>& args) {
   fmt::print("{}: timings of {} recordings, {} skipped; {:.1f} % of the phonemes last one frame\n", out,
              result.timings.list.size(), result.skipped.size(), 100 * brief);
   if (brief > kManyShort)
-    fmt::print(stderr,
-               "melete: warning: so many phonemes of one frame are no alignment; has the aligner learned (its "
-               "pictures show a path of steps), and are the texts what is said?\n");
+    fmt::print(
+        stderr,
+        "melete: warning: so many phonemes of one frame are no alignment; has the aligner learned (its "
+        "pictures show a path of steps), and are the texts what is said?\n");
   if (known.empty()) return 0;
   const auto errors = voicebox::timing_errors(result.timings, read_timings(known));
   fmt::print(

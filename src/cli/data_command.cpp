@@ -237,7 +237,8 @@ int synth_command(const std::vector<std::string>& args) {
   if (!arguments.parse(args)) return 0;
   require_given(options.folder, "-o FOLDER", "-o recordings");
   if (kind != "speech" && !(options.voice.empty() && options.timings.empty() && options.texts.empty()))
-    throw UsageError(fmt::format("--voice, --timings and --texts are for --kind speech, got --kind {}", kind));
+    throw UsageError(
+        fmt::format("--voice, --timings and --texts are for --kind speech, got --kind {}", kind));
   options.seed = static_cast<uint64_t>(seed);
   options.rate_hz = static_cast<int>(rate_hz);
 

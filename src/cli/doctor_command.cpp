@@ -61,8 +61,8 @@ void print_engine(const EngineInfo& info) {
   line("oneDNN", info.onednn.empty() ? "not in this LibTorch build" : info.onednn);
   line("processor", info.cpu.empty() ? "unknown" : info.cpu);
   for (const auto& [name, use] : instruction_use(info, vector_level())) line("  " + name, use);
-  line("hand-written kernels",
-       fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512, amx: that and AMX)", name_of(vector_level())));
+  line("hand-written kernels", fmt::format("{} (plain: portable, v3: AVX2, v4: AVX-512, amx: that and AMX)",
+                                           name_of(vector_level())));
   line("threads", fmt::format("{} in use, {} cores available", info.threads, info.available));
   line("memory of tensors", info.allocator);
   std::string devices = "cpu";

@@ -16,12 +16,15 @@ int recipe_command(const std::vector<std::string>& args) {
   Arguments arguments("recipe", "what a recipe gives: a table of figures by step, from finished runs of it");
   arguments.word("what", word, "measure: make the table").one_of({"measure"});
   arguments.rest("runs", runs, "folders of finished runs of one recipe; several seeds give truer bands");
-  arguments.option("out", out, "the table; beside recipes/x/tiny.toml it is found as recipes/x/tiny.expect.toml");
-  arguments.option("data", data, "what the runs were trained on, in words; when not given, as the run counts it");
+  arguments.option("out", out,
+                   "the table; beside recipes/x/tiny.toml it is found as recipes/x/tiny.expect.toml");
+  arguments.option("data", data,
+                   "what the runs were trained on, in words; when not given, as the run counts it");
   arguments.option("machine", machine, "in words; when not given, this one");
   arguments.alias("o", "out");
-  arguments.example("recipe measure runs/codec-1 runs/codec-2 -o recipes/soundstream/tiny.expect.toml "
-                    "--data \"240 pieces of `melete data synth --kind music`\"");
+  arguments.example(
+      "recipe measure runs/codec-1 runs/codec-2 -o recipes/soundstream/tiny.expect.toml "
+      "--data \"240 pieces of `melete data synth --kind music`\"");
   if (!arguments.parse(args)) return 0;
   if (runs.empty()) throw UsageError("expected the folders of finished runs, got none");
   if (out.empty()) throw UsageError("no file for the table; give -o recipes/SYSTEM/NAME.expect.toml");

@@ -129,10 +129,10 @@ struct Words {
 // Settings that change neither what is learned nor from what; and the steps, which the table itself knows.
 bool leaves_figures_alone(const Option& option) {
   static const std::vector<std::string> kNames = {
-      "threads",          "train.steps",       "train.seed",           "train.device",
-      "train.log_every",  "train.columns",     "train.sample_every",   "train.save_every",
-      "train.keep_last",  "train.keep_every",  "train.validate_every", "train.validate_batches",
-      "data.workers",     "data.prefetch"};
+      "threads",         "train.steps",      "train.seed",           "train.device",
+      "train.log_every", "train.columns",    "train.sample_every",   "train.save_every",
+      "train.keep_last", "train.keep_every", "train.validate_every", "train.validate_batches",
+      "data.workers",    "data.prefetch"};
   const std::string& name = option.name();
   const bool file = name.ends_with("_from") && option.json().is_string();
   return file || name.starts_with("train.dist.") ||
@@ -179,7 +179,8 @@ std::optional<Expectation> find_expectation(const Words& words, const Recipe& re
     table->unlike = unlike_recipe(words.what, file, schema, arguments);
   }
   if (!table) return {};
-  if (!words.from.path.empty()) table->unlike.push_back("the weights of " + words.from.path + " to begin with");
+  if (!words.from.path.empty())
+    table->unlike.push_back("the weights of " + words.from.path + " to begin with");
   if (table->steps > 0 && table->steps != recipe.train.steps)
     table->unlike.push_back(fmt::format("train.steps {} instead of {}", recipe.train.steps, table->steps));
   return table;
@@ -334,11 +335,13 @@ int train_command(const std::vector<std::string>& args) {
       .at_least(0);
   arguments.option("from-parts", from.parts, "only weights whose names begin with one of these");
   arguments.option("from-partly", from.partly, "pass over weights that only one of the two has");
-  arguments.option("dry-run", dry_run,
-                   "what it would cost here and give: memory, disk, time, passes over the data; starts nothing");
-  arguments.option("overfit-one-batch", one_batch,
-                   "a first check of data and model: learns one batch by heart, says whether it can; 200 steps "
-                   "unless --steps says otherwise; writes nothing");
+  arguments.option(
+      "dry-run", dry_run,
+      "what it would cost here and give: memory, disk, time, passes over the data; starts nothing");
+  arguments.option(
+      "overfit-one-batch", one_batch,
+      "a first check of data and model: learns one batch by heart, says whether it can; 200 steps "
+      "unless --steps says otherwise; writes nothing");
   arguments.option("procs", processes, "train in this many processes on this machine; 0: in this one")
       .at_least(0)
       .at_most(4096);
@@ -350,7 +353,8 @@ int train_command(const std::vector<std::string>& args) {
   arguments.settings(schema);
   arguments.example(
       "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --out runs/codec");
-  arguments.example("train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --dry-run");
+  arguments.example(
+      "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --dry-run");
   arguments.example("train soundstream --out runs/codec --resume --steps 20000");
   arguments.example(
       "train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
@@ -359,8 +363,9 @@ int train_command(const std::vector<std::string>& args) {
   if (resume && !from.path.empty())
     throw UsageError("--resume goes on with a run and --from begins a new one; give one of them");
   if ((dry_run || one_batch) && (resume || processes > 0))
-    throw UsageError(fmt::format("--{} starts nothing that could be resumed or shared; leave --resume and --procs out",
-                                 dry_run ? "dry-run" : "overfit-one-batch"));
+    throw UsageError(
+        fmt::format("--{} starts nothing that could be resumed or shared; leave --resume and --procs out",
+                    dry_run ? "dry-run" : "overfit-one-batch"));
   if (out.empty()) out = "runs/" + what;
 
   const Place place = read_place();

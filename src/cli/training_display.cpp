@@ -360,8 +360,8 @@ void TrainingDisplay::step(const StepReport& report) {
   step_ = report.step;
   steps_total_ = report.steps_total;
   const Cells cells = cells_of(report);
-  const bool new_chances = which_ == Columns::all && !report.chance_levels.empty() &&
-                           differ(chance_levels_, report.chance_levels);
+  const bool new_chances =
+      which_ == Columns::all && !report.chance_levels.empty() && differ(chance_levels_, report.chance_levels);
   if (new_chances) chance_levels_ = report.chance_levels;
   const bool new_columns = add_columns(cells);
   if (new_columns) lay_out();

@@ -27,7 +27,8 @@ class RollingScore {
 
 // Which columns a step's line has.
 enum class Columns {
-  main,  // step, loss beside chance and expectation, the newest figure of quality, rate, milliseconds, time left
+  main,  // step, loss beside chance and expectation, the newest figure of quality, rate, milliseconds, time
+         // left
   all,   // every loss, norm and rate
 };
 

@@ -131,12 +131,14 @@ Finding check_blas() {
 }
 
 Finding check_bf16_product() {
-  const at::Tensor a = numbers({130, 256}, 11).to(at::kBFloat16), b = numbers({256, 70}, 12).to(at::kBFloat16);
+  const at::Tensor a = numbers({130, 256}, 11).to(at::kBFloat16),
+                   b = numbers({256, 70}, 12).to(at::kBFloat16);
   const double error = error_of(at::mm(a, b).to(at::kDouble), at::mm(a.to(at::kDouble), b.to(at::kDouble)));
   if (!(error < 1e-2)) return broken(fmt::format("a bf16 matrix product is off by {:.1e}", error));
   const char* isa = std::getenv("DNNL_MAX_CPU_ISA");
   if (isa && std::getenv("MELETE_PREPARED"))
-    return worked_around(fmt::format("DNNL_MAX_CPU_ISA={} (this machine shows AMX and hides its tiles)", isa));
+    return worked_around(
+        fmt::format("DNNL_MAX_CPU_ISA={} (this machine shows AMX and hides its tiles)", isa));
   return ok(fmt::format("error {:.1e}", error));
 }
 

@@ -116,8 +116,7 @@ MELETE_AMX_CODE void amx_tile(const uint32_t* a, int64_t a_step, const uint32_t*
     for (int64_t row = 0; row < rows; ++row)
       std::copy_n(start + row * start_step, columns, room + row * kBf16Columns);
   multiply(a, a_step, b, words, start ? room : nullptr, kBf16Columns, room, kBf16Columns);
-  for (int64_t row = 0; row < rows; ++row)
-    std::copy_n(room + row * kBf16Columns, columns, c + row * c_step);
+  for (int64_t row = 0; row < rows; ++row) std::copy_n(room + row * kBf16Columns, columns, c + row * c_step);
 }
 
 #else

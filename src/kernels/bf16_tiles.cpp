@@ -59,9 +59,8 @@ MELETE_BF16_CODE inline void transpose(__m512i (&x)[kBf16Lanes]) {
 
 // Values i and 16 + i side by side: 16 pairs out of two rows.
 MELETE_BF16_CODE inline __m512i side_by_side(__m512 low, __m512 high) {
-  const __m512i order =
-      _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20,
-                       4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
+                                         22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
   return _mm512_permutexvar_epi16(order, rounded(low, high));
 }
 
@@ -167,11 +166,14 @@ void nothing() {}
 }  // namespace
 
 const Bf16Tiles* bf16_tiles() {
-  static const Bf16Tiles dots{kRows, rows_along, rows_across, strip_along, strip_across, tile, nothing, nothing};
+  static const Bf16Tiles dots{kRows,        rows_along, rows_across, strip_along,
+                              strip_across, tile,       nothing,     nothing};
   static const Bf16Tiles blocks{kAmxRows,     rows_along, rows_across, strip_along,
                                 strip_across, amx_tile,   amx_begin,   amx_end};
   static const bool there = vector_level() >= VectorLevel::v4 && __builtin_cpu_supports("avx512bf16");
-  static const Bf16Tiles* const best = !there ? nullptr : vector_level() == VectorLevel::amx ? &blocks : &dots;
+  static const Bf16Tiles* const best = !there                               ? nullptr
+                                       : vector_level() == VectorLevel::amx ? &blocks
+                                                                            : &dots;
   return best;
 }
 

@@ -101,7 +101,8 @@ at::Tensor depthwise(const at::Tensor& given, const at::Tensor& given_taps, cons
   return y;
 }
 
-at::Tensor depthwise_taps_gradient(const at::Tensor& given, const at::Tensor& given_gradient, int64_t kernel) {
+at::Tensor depthwise_taps_gradient(const at::Tensor& given, const at::Tensor& given_gradient,
+                                   int64_t kernel) {
   const at::Tensor x = given.contiguous(), gradient = given_gradient.contiguous();
   const int64_t items = x.size(0), time = x.size(1), channels = x.size(2);
   const at::Tensor sums = at::empty({items, kernel, channels}, x.options());

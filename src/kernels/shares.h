@@ -1,5 +1,6 @@
-// Work that is dealt out in a fixed number of shares gives the same bits on any number of threads, if its sums are added in a fixed
-// order, too: at::sum over the first dimension adds in one that depends on where the parts of its threads begin.
+// Work that is dealt out in a fixed number of shares gives the same bits on any number of threads, if its
+// sums are added in a fixed order, too: at::sum over the first dimension adds in one that depends on where
+// the parts of its threads begin.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -71,7 +71,8 @@ RootSpectrumLoss::RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t
     : config_(config), sample_rate_hz_(sample_rate_hz) {}
 
 at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor& fake) const {
-  constexpr double kSilence = 1e-8;  // power of a bin, beside a full-scale sine's of about the window's length
+  constexpr double kSilence =
+      1e-8;  // power of a bin, beside a full-scale sine's of about the window's length
   const double floor = std::pow(kSilence, config_.power);  // so that rows of silence divide by something
   at::Tensor total = at::zeros({}, real.options().dtype(at::kFloat));
   for (const int64_t window_power : config_.window_powers) {
@@ -94,10 +95,11 @@ at::Tensor RootSpectrumLoss::operator()(const at::Tensor& real, const at::Tensor
     };
     int64_t bins = real_sizes.size(1);
     if (config_.phase_below_hz > 0)
-      bins = std::min(bins, 1 + static_cast<int64_t>(config_.phase_below_hz *
-                                                     static_cast<double>(config.window) /
-                                                     static_cast<double>(sample_rate_hz_)));
-    const at::Tensor phased = beside((real_bins - fake_bins).narrow(1, 0, bins), real_bins.narrow(1, 0, bins)),
+      bins = std::min(bins,
+                      1 + static_cast<int64_t>(config_.phase_below_hz * static_cast<double>(config.window) /
+                                               static_cast<double>(sample_rate_hz_)));
+    const at::Tensor phased =
+                         beside((real_bins - fake_bins).narrow(1, 0, bins), real_bins.narrow(1, 0, bins)),
                      sized = beside(real_sizes - fake_sizes, real_sizes);
     total = total + config_.phase_share * phased + (1 - config_.phase_share) * sized;
   }

@@ -49,9 +49,9 @@ struct RootSpectrumLossConfig {
 };
 void describe(Schema& schema, RootSpectrumLossConfig& config);
 
-// Spectra whose magnitudes are raised to a small power, compared with and without their phases, beside the real
-// one's strength (Braun and Tashev 2021): waves are matched in every band that stands out, not only in the
-// loudest, and where a phase cannot be matched its magnitude still is.
+// Spectra whose magnitudes are raised to a small power, compared with and without their phases, beside the
+// real one's strength (Braun and Tashev 2021): waves are matched in every band that stands out, not only in
+// the loudest, and where a phase cannot be matched its magnitude still is.
 class RootSpectrumLoss {
  public:
   RootSpectrumLoss(const RootSpectrumLossConfig& config, int64_t sample_rate_hz);

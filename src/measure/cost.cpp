@@ -11,7 +11,7 @@ namespace melete {
 
 namespace {
 
-constexpr int64_t kTimedSteps = 3;        // after a first one, which places codebooks and fills caches
+constexpr int64_t kTimedSteps = 3;       // after a first one, which places codebooks and fills caches
 constexpr double kPatienceSeconds = 30;  // no further step is timed after this
 
 }  // namespace
@@ -21,11 +21,12 @@ TrainingCost training_cost(Recipe& recipe, Task& task, const Feed& feed) {
   const TrainerConfig& config = recipe.train;
   const PlanSizes sizes = sizes_of(recipe, task);
   cost.checkpoint_bytes = sizes.checkpoint_bytes;
-  cost.kept_bytes =
-      sizes.model_bytes + sizes.gradient_bytes + sizes.optimiser_bytes + sizes.average_bytes;
-  const int64_t saved = config.save_every > 0 ? (config.steps + config.save_every - 1) / config.save_every : 1;
+  cost.kept_bytes = sizes.model_bytes + sizes.gradient_bytes + sizes.optimiser_bytes + sizes.average_bytes;
+  const int64_t saved =
+      config.save_every > 0 ? (config.steps + config.save_every - 1) / config.save_every : 1;
   cost.checkpoints = std::min(saved, config.keep_last);
-  if (config.keep_every > 0) cost.checkpoints = std::min(saved, cost.checkpoints + config.steps / config.keep_every);
+  if (config.keep_every > 0)
+    cost.checkpoints = std::min(saved, cost.checkpoints + config.steps / config.keep_every);
   int64_t sources = 0;
   for (const Phase& phase : task.phases()) {
     int64_t count = 0;
@@ -54,7 +55,8 @@ TrainingCost training_cost(Recipe& recipe, Task& task, const Feed& feed) {
 
   const auto steps = static_cast<double>(config.steps);
   cost.steps_seconds = steps * cost.step_seconds;
-  cost.items = steps * static_cast<double>(config.accumulate * recipe.batch_size * std::max<int64_t>(sources, 1));
+  cost.items =
+      steps * static_cast<double>(config.accumulate * recipe.batch_size * std::max<int64_t>(sources, 1));
   if (feed.training_seconds > 0 && recipe.item_seconds() > 0)
     cost.passes = cost.items * recipe.item_seconds() / feed.training_seconds;
   else if (feed.training_items > 0)

@@ -8,8 +8,8 @@ struct MachinePeak {
   double read_gb_per_second = 0;
   int threads = 1;
 };
-// With the current threads, on 1024-cube matrix products (rounded ones by the kernel that training uses) and on
-// reading 64 MB; takes about a second.
+// With the current threads, on 1024-cube matrix products (rounded ones by the kernel that training uses) and
+// on reading 64 MB; takes about a second.
 MachinePeak measure_peak();
 
 }  // namespace melete

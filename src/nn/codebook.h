@@ -57,8 +57,8 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
     at::Tensor seen;     // [books, size, dim] the codes that x was compared with
   };
   // x [books, rows, dim] float32 (unit length when cosine). In training, and when `update` is set, the
-  // codebooks follow those rows of x that count (bool [rows]; undefined: all). chosen: [books, rows] int64, of
-  // codes that somebody else has chosen; undefined: the nearest.
+  // codebooks follow those rows of x that count (bool [rows]; undefined: all). chosen: [books, rows] int64,
+  // of codes that somebody else has chosen; undefined: the nearest.
   Choice forward(const at::Tensor& x, Draws* draws, bool update, const at::Tensor& counted = {},
                  const at::Tensor& chosen = {});
   bool ready() { return known_initialised_.read(initialised); }  // its codes are placed

@@ -135,8 +135,8 @@ struct FrameConv : torch::autograd::Function<FrameConv> {
     if (y.defined()) gradient = at::elu_backward(gradient, 1, 1, 1, /*is_result=*/true, y);
     gradient = gradient.contiguous();
     if (context->needs_input_grad(1) || context->needs_input_grad(2))
-      std::tie(result[1], result[2]) =
-          frame_product_weight_gradient(windows(padded, weight.size(2), how), padded.data_ptr<float>(), gradient);
+      std::tie(result[1], result[2]) = frame_product_weight_gradient(windows(padded, weight.size(2), how),
+                                                                     padded.data_ptr<float>(), gradient);
     if (context->needs_input_grad(0)) {
       const at::Tensor wide = input_gradient(gradient, padded, weight, bias, how);
       result[0] = how.padding > 0 ? without_left_padding(wide, how.padding, how.reflect) : wide;
@@ -190,8 +190,8 @@ at::Tensor convolve(const at::Tensor& frames, const at::Tensor& weight, const at
   return library_convolve(frames, weight, bias, how, activation);
 }
 
-// The same for a chunk that has its past before it: no padding, and weights are packed once for a whole sound.
-// make_weight() gives them, [out, in, taps].
+// The same for a chunk that has its past before it: no padding, and weights are packed once for a whole
+// sound. make_weight() gives them, [out, in, taps].
 template <class MakeWeight>
 at::Tensor convolve_chunk(const at::Tensor& frames, const MakeWeight& make_weight, const at::Tensor& bias,
                           const Windowing& how, Activation activation, at::Tensor& packed) {
@@ -202,7 +202,8 @@ at::Tensor convolve_chunk(const at::Tensor& frames, const MakeWeight& make_weigh
       return convolve(frames, weight, bias, how, activation);
     packed = pack_weight(weight);
   }
-  return FrameConv::product(frames.contiguous(), packed, out, packed.numel() / (in * out), bias, how, activation);
+  return FrameConv::product(frames.contiguous(), packed, out, packed.numel() / (in * out), bias, how,
+                            activation);
 }
 
 // Weights that keep a signal's level. LibTorch's own choice makes it 1.7 times smaller a layer: a deep codec
@@ -253,8 +254,8 @@ at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation,
     before = frames.narrow(1, frames.size(1) - padding_, padding_).clone();
     how = {stride_, dilation_, 0, false};
   }
-  return convolve_chunk(frames, [this] { return weight; }, bias, how, activation,
-                        history->packed_weight_of(*this))
+  return convolve_chunk(
+             frames, [this] { return weight; }, bias, how, activation, history->packed_weight_of(*this))
       .transpose(1, 2);
 }
 

@@ -23,7 +23,8 @@ struct DepthwiseOverTime : torch::autograd::Function<DepthwiseOverTime> {
     const at::Tensor gradient = gradients[0].contiguous();
     // The way back is the same convolution with its taps reversed.
     return {depthwise(gradient, saved[1].flip(0), {}),
-            depthwise_taps_gradient(saved[0], gradient, saved[1].size(0)), gradient.sum(at::IntArrayRef{0, 1})};
+            depthwise_taps_gradient(saved[0], gradient, saved[1].size(0)),
+            gradient.sum(at::IntArrayRef{0, 1})};
   }
 };
 

@@ -150,19 +150,21 @@ bool ResidualQuantizerImpl::ready(int64_t used) const {
 
 at::Tensor ResidualQuantizerImpl::search(const at::Tensor& x, int64_t used, int64_t beams) const {
   const int64_t rows = x.size(0) * x.size(1), dim = x.size(2);
-  at::Tensor left = x.reshape({rows, 1, dim});                                  // [rows, kept, dim]
-  at::Tensor codes = at::empty({rows, 1, 0}, x.options().dtype(at::kLong));     // [rows, kept, stages so far]
+  at::Tensor left = x.reshape({rows, 1, dim});                               // [rows, kept, dim]
+  at::Tensor codes = at::empty({rows, 1, 0}, x.options().dtype(at::kLong));  // [rows, kept, stages so far]
   for (int64_t i = 0; i < used; ++i) {
     const at::Tensor book = chain_[static_cast<size_t>(i)]->codes();  // [size, dim]
     const int64_t size = book.size(0);
     // [rows, kept, size] squared distances
-    const at::Tensor errors = left.square().sum(-1, true) - 2 * at::matmul(left, book.t()) + book.square().sum(1);
+    const at::Tensor errors =
+        left.square().sum(-1, true) - 2 * at::matmul(left, book.t()) + book.square().sum(1);
     const bool last = i + 1 == used;
     const int64_t kept = last ? 1 : std::min(beams, errors.size(1) * size);
     const at::Tensor best = std::get<1>(errors.flatten(1).topk(kept, 1, /*largest=*/false));  // [rows, kept]
     const at::Tensor from = at::floor_divide(best, size).unsqueeze(-1), code = at::remainder(best, size);
     codes = at::cat({codes.gather(1, from.expand({-1, -1, codes.size(2)})), code.unsqueeze(-1)}, 2);
-    left = left.gather(1, from.expand({-1, -1, dim})) - book.index_select(0, code.flatten()).view({rows, kept, dim});
+    left = left.gather(1, from.expand({-1, -1, dim})) -
+           book.index_select(0, code.flatten()).view({rows, kept, dim});
   }
   return codes.view({x.size(0), x.size(1), -1});
 }
@@ -205,10 +207,12 @@ QuantizerImpl::QuantizerImpl(const QuantizerConfig& config, int64_t dim) : confi
           "[quantizer] reinmax is a kind of differentiable_choice; switch that on, too");
   require((config.search_beams == 1 && config.training_beams == 1) ||
               (config.kind == "vq" && config.codebooks == 1 && !config.cosine),
-          "[quantizer] search_beams and training_beams are for vq with one codebook a stage and plain distances; set "
+          "[quantizer] search_beams and training_beams are for vq with one codebook a stage and plain "
+          "distances; set "
           "them to 1");
-  require(config.training_beams == 1 || !config.stochastic,
-          "[quantizer] stochastic codes are drawn, training_beams looks for the best; switch one of them off");
+  require(
+      config.training_beams == 1 || !config.stochastic,
+      "[quantizer] stochastic codes are drawn, training_beams looks for the best; switch one of them off");
   require(config.dropout_keep < config.quantizers || !config.dropout || config.quantizers == 1,
           "[quantizer] dropout_keep {} must be below quantizers {}", config.dropout_keep, config.quantizers);
   codebook_size_ = config.kind == "fsq" ? std::accumulate(config.levels.begin(), config.levels.end(),

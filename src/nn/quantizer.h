@@ -59,8 +59,8 @@ struct QuantizerConfig {
   double entropy_sharpness = 100;   // inverse temperature of the assignment probabilities
   bool factorised_entropy = false;  // see nn/lookup_free.h
   double scale = 1;                 // of the first stage's bits
-  // vq, outside of training: the best so many beginnings of a frame's codes are followed to the last stage, not
-  // only the nearest code of every stage. Fewer errors in the same bits; codes mean what they meant.
+  // vq, outside of training: the best so many beginnings of a frame's codes are followed to the last stage,
+  // not only the nearest code of every stage. Fewer errors in the same bits; codes mean what they meant.
   int64_t search_beams = 1;
   int64_t training_beams = 1;  // the same in training: encoder, codes and decoder learn with what beams find
   std::string lfq_activation = "none";

@@ -17,8 +17,8 @@ struct QuantizerStage : torch::nn::Module {
     at::Tensor vectors, codes, loss;  // codes [batch, frames, codebooks]; loss undefined when there is none
   };
   // update: codebooks follow in training. counted: bool [batch, frames], the frames that losses and
-  // codebooks look at; undefined: all. chosen: int64 [batch, frames], codes that a search has found, of a stage
-  // that has codes(); undefined: the stage chooses.
+  // codebooks look at; undefined: all. chosen: int64 [batch, frames], codes that a search has found, of a
+  // stage that has codes(); undefined: the stage chooses.
   virtual Result quantize(const at::Tensor& x, Draws* draws, bool update, const at::Tensor& counted,
                           const at::Tensor& chosen) = 0;
   virtual at::Tensor vectors(const at::Tensor& codes) = 0;  // codes [..., codebooks] -> [..., dim]

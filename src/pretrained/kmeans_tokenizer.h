@@ -58,7 +58,7 @@ class FormulaFeatures final : public FrameFeatures {
   at::Device device_ = at::kCPU;
 };
 
-using MfccFeatures = FormulaFeatures<Mfcc>;            // what is said
+using MfccFeatures = FormulaFeatures<Mfcc>;           // what is said
 using SemitoneFeatures = FormulaFeatures<Semitones>;  // which notes sound
 
 class HubertFeatures final : public FrameFeatures {

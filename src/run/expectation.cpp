@@ -99,8 +99,8 @@ std::optional<Band> Expectation::at(const std::map<std::string, Rows>& side, con
   if (after->first == step) return after->second;
   if (after == rows.begin()) return {};
   const auto before = std::prev(after);
-  const double share = static_cast<double>(step - before->first) /
-                       static_cast<double>(after->first - before->first);
+  const double share =
+      static_cast<double>(step - before->first) / static_cast<double>(after->first - before->first);
   return Band{std::lerp(before->second.low, after->second.low, share),
               std::lerp(before->second.high, after->second.high, share)};
 }
@@ -140,8 +140,7 @@ std::string expectation_text(const Expectation& table) {
   if (!table.label.empty()) text += fmt::format("label = {}\n", quoted(table.label));
   if (!table.unlike.empty()) {
     text += "unlike = [";
-    for (size_t i = 0; i < table.unlike.size(); ++i)
-      text += (i == 0 ? "" : ", ") + quoted(table.unlike[i]);
+    for (size_t i = 0; i < table.unlike.size(); ++i) text += (i == 0 ? "" : ", ") + quoted(table.unlike[i]);
     text += "]\n";
   }
   return text + side_text("training", table.training) + side_text("validation", table.validation);

@@ -1,6 +1,6 @@
-// What a recipe gives: figures of training and validation by step, measured on named data and a named machine.
-// Stands beside its recipe (tiny.toml has tiny.expect.toml) and, once a run has begun with it, in the run's
-// folder:
+// What a recipe gives: figures of training and validation by step, measured on named data and a named
+// machine. Stands beside its recipe (tiny.toml has tiny.expect.toml) and, once a run has begun with it, in
+// the run's folder:
 //
 //   task = "soundstream"
 //   data = "240 pieces of `melete data synth --kind music`"
@@ -32,8 +32,8 @@ struct Expectation {
 
   std::string task, data, machine, label;
   MainFigure main;
-  int64_t steps = 0;       // of the measured runs
-  int64_t runs = 1;        // that were measured
+  int64_t steps = 0;        // of the measured runs
+  int64_t runs = 1;         // that were measured
   double step_seconds = 0;  // median; 0: not known
   std::map<std::string, Rows> training, validation;
   // Of a run that goes by this table: its settings that are not the recipe's, as "batch_size 2 instead of 4".

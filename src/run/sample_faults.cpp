@@ -9,10 +9,10 @@ namespace melete {
 
 namespace {
 
-constexpr double kSilentRms = 1e-4;      // 80 dB below full scale
+constexpr double kSilentRms = 1e-4;       // 80 dB below full scale
 constexpr float kConstantSpread = 1e-4f;  // between the lowest and the highest sample
 constexpr float kFullScale = 0.999f;
-constexpr double kClippedShare = 0.01;  // of the samples at full scale; recordings have far fewer
+constexpr double kClippedShare = 0.01;     // of the samples at full scale; recordings have far fewer
 constexpr double kOneColourSpread = 0.01;  // deviation of pixels
 
 }  // namespace

@@ -149,9 +149,10 @@ std::string SampleWriter::picture_pairs(const std::string& name, const at::Tenso
                                         const at::Tensor& made) {
   const std::string fault = fault_of_pictures(made);
   if (!fault.empty() && fault_of_pictures(given).empty())
-    alarm("pictures " + fault, fmt::format("the samples {} of step {} are {}; if that stays so, the model does "
-                                           "not learn: look at the samples and at what it is trained on",
-                                           name, step_, fault));
+    alarm("pictures " + fault,
+          fmt::format("the samples {} of step {} are {}; if that stays so, the model does "
+                      "not learn: look at the samples and at what it is trained on",
+                      name, step_, fault));
   std::vector<at::Tensor> pictures;
   for (int64_t i = 0; i < made.size(0); ++i) {
     pictures.push_back(given[i].to(at::kCPU, at::kFloat).clamp(0, 1));

@@ -24,7 +24,8 @@ std::string sample_name(const Batch& batch, int64_t row);
 class SampleWriter {
  public:
   // Writes below <run_folder>/samples/step_... and <run_folder>/pictures/step_...; each path goes to
-  // `reporter`, and to `alarms` what is plainly wrong with a sample: silent, clipped, constant, of one colour.
+  // `reporter`, and to `alarms` what is plainly wrong with a sample: silent, clipped, constant, of one
+  // colour.
   SampleWriter(std::string run_folder, int64_t step, Reporter& reporter, Alarms* alarms = nullptr);
 
   // Each returns the path. Names may hold anything: they are made fit for a file, and unique within the step.

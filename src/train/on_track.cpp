@@ -15,11 +15,11 @@ namespace {
 
 // Outside of its band by as much as the band is wide: far off.
 constexpr double kFarInBands = 1;
-constexpr size_t kOpponentWindow = 128;   // steps over which a discriminator is judged
-constexpr double kGuessing = 0.99;        // of the loss of guessing, or more: it cannot tell
-constexpr double kWon = 0.02;             // of it, or less: it always can
-constexpr double kFewestCodes = 1.5;      // even use of so few codes says nothing
-constexpr double kNearChance = 0.97;      // of the loss of guessing
+constexpr size_t kOpponentWindow = 128;  // steps over which a discriminator is judged
+constexpr double kGuessing = 0.99;       // of the loss of guessing, or more: it cannot tell
+constexpr double kWon = 0.02;            // of it, or less: it always can
+constexpr double kFewestCodes = 1.5;     // even use of so few codes says nothing
+constexpr double kNearChance = 0.97;     // of the loss of guessing
 
 void keep_last(std::deque<double>& values, double value, size_t count) {
   if (!std::isfinite(value)) return;
@@ -70,12 +70,14 @@ void OnTrack::judge(const StepReport& report) {
   for (const auto& [name, value] : report.losses)
     if (is_total_loss(name)) keep_last(totals_[name], value, kTrainingWindow);
   if (!table_ || report.losses.empty()) return;
-  // The first phase's loss, at the steps of the table; a discriminator's says little about how good a model is.
+  // The first phase's loss, at the steps of the table; a discriminator's says little about how good a model
+  // is.
   const std::string& name = report.losses.front().first;
   const auto rows = table_->training.find(name);
   const auto values = totals_.find(name);
   if (rows == table_->training.end() || rows->second.count(report.step) == 0) return;
-  if (values == totals_.end() || static_cast<int64_t>(values->second.size()) < std::min(kTrainingWindow, report.step))
+  if (values == totals_.end() ||
+      static_cast<int64_t>(values->second.size()) < std::min(kTrainingWindow, report.step))
     return;
   judge_expected("training", name, mean(values->second), rows->second.at(report.step), false,
                  report.chance_levels);
@@ -99,12 +101,13 @@ void OnTrack::judge(const ValidationReport& report) {
 void OnTrack::judge_expected(const std::string& side, const std::string& name, double value, const Band& band,
                              bool higher_is_better, const std::map<std::string, double>& chance_levels) {
   const double far = kFarInBands * (band.high - band.low);
-  const bool off = !std::isfinite(value) || (higher_is_better ? value < band.low - far : value > band.high + far);
+  const bool off =
+      !std::isfinite(value) || (higher_is_better ? value < band.low - far : value > band.high + far);
   const bool inside = higher_is_better ? value >= band.low : value <= band.high;
   const std::string kind = side + " " + name;
-  const std::string what = fmt::format("{} {} {} at step {}, expected {}{}", side, in_words(name),
-                                       short_number(value), step_, band_text(band),
-                                       table_->data.empty() ? "" : " on " + table_->data);
+  const std::string what =
+      fmt::format("{} {} {} at step {}, expected {}{}", side, in_words(name), short_number(value), step_,
+                  band_text(band), table_->data.empty() ? "" : " on " + table_->data);
   if (off) {
     if (!alarms_.said(kind)) alarms_.say(kind, what + ": " + likely_causes(side, name, value, chance_levels));
   } else if (inside && alarms_.said(kind)) {
@@ -118,18 +121,21 @@ std::string OnTrack::likely_causes(const std::string& side, const std::string& n
   std::vector<std::string> causes;
   if (!table_->unlike.empty())
     causes.push_back(fmt::format("this run has {}", fmt::join(table_->unlike, ", ")));
-  if (skipped_ > 0) causes.push_back(fmt::format("{} steps moved nothing, for want of finite numbers", skipped_));
+  if (skipped_ > 0)
+    causes.push_back(fmt::format("{} steps moved nothing, for want of finite numbers", skipped_));
   const auto chance = chance_levels.find(name);
   if (chance != chance_levels.end() && chance->second > 0 && value > kNearChance * chance->second)
-    causes.push_back(fmt::format("it is what guessing gives ({}): is the learning rate right, and do the data "
-                                 "belong together",
-                                 short_number(chance->second)));
+    causes.push_back(
+        fmt::format("it is what guessing gives ({}): is the learning rate right, and do the data "
+                    "belong together",
+                    short_number(chance->second)));
   if (side == "validation" && training_judged_ && !training_off_)
     causes.push_back(
         "the training loss is as expected: is there enough data, and is what is held out of the same kind");
   else
-    causes.push_back("is the data of another kind, or clipped or silent (`melete data check`), or is the "
-                     "learning rate wrong");
+    causes.push_back(
+        "is the data of another kind, or clipped or silent (`melete data check`), or is the "
+        "learning rate wrong");
   return fmt::format("{}? `--overfit-one-batch` tells data from model", fmt::join(causes, "; "));
 }
 
@@ -143,16 +149,18 @@ void OnTrack::judge_opponents(const StepReport& report) {
     if (values.size() < kOpponentWindow) continue;
     const double usual = mean(values);
     if (usual >= kGuessing * chance->second)
-      alarms_.say("opponent " + name,
-                  fmt::format("the discriminator `{}` is dead: its loss was {} over {} steps, and guessing gives "
-                              "{}; try a higher learning rate for it, or fewer gradient penalties",
-                              name, short_number(usual), kOpponentWindow, short_number(chance->second)));
+      alarms_.say(
+          "opponent " + name,
+          fmt::format("the discriminator `{}` is dead: its loss was {} over {} steps, and guessing gives "
+                      "{}; try a higher learning rate for it, or fewer gradient penalties",
+                      name, short_number(usual), kOpponentWindow, short_number(chance->second)));
     else if (usual <= kWon * chance->second)
-      alarms_.say("opponent " + name,
-                  fmt::format("the discriminator `{}` has won: its loss was {} over {} steps, and guessing gives "
-                              "{}; nothing can be learned from it; try a lower learning rate for it, or let it "
-                              "begin later",
-                              name, short_number(usual), kOpponentWindow, short_number(chance->second)));
+      alarms_.say(
+          "opponent " + name,
+          fmt::format("the discriminator `{}` has won: its loss was {} over {} steps, and guessing gives "
+                      "{}; nothing can be learned from it; try a lower learning rate for it, or let it "
+                      "begin later",
+                      name, short_number(usual), kOpponentWindow, short_number(chance->second)));
   }
 }
 
@@ -169,10 +177,11 @@ void OnTrack::judge_codes(const ValidationReport& report) {
       collapsed += (collapsed.empty() ? "" : ", ") + name.substr(name.rfind('_') + 1);
   }
   if (all || !collapsed.empty())
-    alarms_.say("codes",
-                fmt::format("{} collapsed at step {}: nearly everything becomes one code; try a lower learning "
-                            "rate, a longer warm-up or a larger batch",
-                            all ? "the codebooks have" : "codebook " + collapsed + " has", report.step));
+    alarms_.say(
+        "codes",
+        fmt::format("{} collapsed at step {}: nearly everything becomes one code; try a lower learning "
+                    "rate, a longer warm-up or a larger batch",
+                    all ? "the codebooks have" : "codebook " + collapsed + " has", report.step));
 }
 
 }  // namespace melete

@@ -1,6 +1,6 @@
-// Whether a run goes as it should: its figures beside what its recipe gave where it was measured, and what the
-// figures themselves give away (discriminators that guess or have won, codebooks of which hardly a code is
-// used). Says so in words, each thing once.
+// Whether a run goes as it should: its figures beside what its recipe gave where it was measured, and what
+// the figures themselves give away (discriminators that guess or have won, codebooks of which hardly a code
+// is used). Says so in words, each thing once.
 #pragma once
 
 #include <deque>

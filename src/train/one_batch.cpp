@@ -144,11 +144,13 @@ OneBatchResult overfit_one_batch(Task& task, BatchSource& source, TrainerConfig 
       result.words = moved + ": it learns; data and model fit together";
       break;
     case OneBatchResult::little:
-      result.words = moved + ": it learns, but little; try more --steps or a higher learning rate before a long run";
+      result.words =
+          moved + ": it learns, but little; try more --steps or a higher learning rate before a long run";
       break;
     case OneBatchResult::nothing:
-      result.words = moved + ": it learns nothing. Look at the data first (`melete data check`: silent, clipped, "
-                             "texts of other files?), then at the learning rate and clip_norm";
+      result.words = moved +
+                     ": it learns nothing. Look at the data first (`melete data check`: silent, clipped, "
+                     "texts of other files?), then at the learning rate and clip_norm";
       break;
   }
   return result;

@@ -39,8 +39,8 @@ struct OneBatchResult {
   std::string words;
 };
 
-// Trains `task` on the first batch of `source` for config.steps with a rate that does not fall; writes nothing.
-// Warm-ups end after a tenth of the steps. Stops early, with what it has, when `stop` is set.
+// Trains `task` on the first batch of `source` for config.steps with a rate that does not fall; writes
+// nothing. Warm-ups end after a tenth of the steps. Stops early, with what it has, when `stop` is set.
 OneBatchResult overfit_one_batch(Task& task, BatchSource& source, TrainerConfig config, Reporter& reporter,
                                  const std::atomic<bool>& stop);
 

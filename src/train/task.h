@@ -28,8 +28,8 @@ class Draws;
 class SampleWriter;
 
 struct Losses {
-  at::Tensor total;    // scalar; backward runs from here
-  NamedTensors named;  // detached scalars, for people: losses, accuracies, codebook use
+  at::Tensor total;          // scalar; backward runs from here
+  NamedTensors named;        // detached scalars, for people: losses, accuracies, codebook use
   NamedTensors chance = {};  // what guessing would give, by loss, where that depends on the batch
 };
 

@@ -26,7 +26,7 @@ struct TrainerConfig {
   bool tf32 = false;
   std::string device = "auto";
   int64_t log_every = 1;
-  std::string columns = "main";  // or all
+  std::string columns = "main";   // or all
   int64_t validate_every = 1000;  // 0: never
   int64_t validate_batches = 8;
   int64_t sample_every = 1000;  // 0: never

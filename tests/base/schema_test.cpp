@@ -67,9 +67,10 @@ std::string error_of(const Action& action) {
 class SchemaTest : public ::testing::Test {
  protected:
   SchemaTest() : schema(schema_of(config)) {
-    folder = std::filesystem::temp_directory_path() /
-             (std::string("melete_schema_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
-              "_" + std::to_string(::getpid()));
+    folder =
+        std::filesystem::temp_directory_path() /
+        (std::string("melete_schema_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() +
+         "_" + std::to_string(::getpid()));
     std::filesystem::create_directories(folder);
   }
   ~SchemaTest() override { std::filesystem::remove_all(folder); }

@@ -1,14 +1,14 @@
 // AudioLM from end to end: tokens of every stage, and the wave.
 #include <cmath>
 
-#include "systems/soundstream/codec.h"
 #include "core/base/error.h"
-#include "systems/audiolm/audiolm.h"
 #include "golden.h"
-#include "systems/audiolm/foreign_names.h"
-#include "pretrained/hubert_names.h"
 #include "io/resample_audio.h"
+#include "pretrained/hubert_names.h"
 #include "pretrained/kmeans_tokenizer.h"
+#include "systems/audiolm/audiolm.h"
+#include "systems/audiolm/foreign_names.h"
+#include "systems/soundstream/codec.h"
 
 namespace melete::golden::cases_audiolm {
 

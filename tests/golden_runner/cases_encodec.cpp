@@ -1,7 +1,7 @@
 // EnCodec against Meta's, through audiolm-pytorch's wrapper.
 #include "golden.h"
-#include "pretrained/encodec_names.h"
 #include "nn/frozen.h"
+#include "pretrained/encodec_names.h"
 
 namespace melete::golden::cases_encodec {
 

@@ -1,9 +1,9 @@
 // HuBERT against Hugging Face's, and its k-means tokens against audiolm-pytorch's.
 #include "core/base/error.h"
 #include "golden.h"
-#include "pretrained/hubert_names.h"
 #include "io/resample_audio.h"
 #include "nn/frozen.h"
+#include "pretrained/hubert_names.h"
 #include "pretrained/kmeans_tokenizer.h"
 
 namespace melete::golden::cases_hubert {

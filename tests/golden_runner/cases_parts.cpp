@@ -3,9 +3,9 @@
 
 #include "core/base/error.h"
 #include "golden.h"
-#include "systems/soundstream/foreign_names.h"
 #include "kernels/complex_elementwise.h"
 #include "nn/spectrum.h"
+#include "systems/soundstream/foreign_names.h"
 
 namespace melete::golden::cases_parts {
 

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "systems/audiolm/stages.h"
 #include "golden.h"
 #include "systems/audiolm/foreign_names.h"
 #include "systems/audiolm/stage_losses.h"
+#include "systems/audiolm/stages.h"
 
 namespace melete::golden::cases_stages {
 

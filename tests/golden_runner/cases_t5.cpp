@@ -1,7 +1,7 @@
 // T5's encoder against Hugging Face's.
 #include "golden.h"
-#include "pretrained/t5_names.h"
 #include "nn/frozen.h"
+#include "pretrained/t5_names.h"
 
 namespace melete::golden::cases_t5 {
 

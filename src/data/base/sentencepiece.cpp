@@ -12,7 +12,7 @@ namespace melete {
 
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";   // stands for a space inside pieces
+constexpr std::string_view kSpace = "\xe2\x96\x81";       // stands for a space inside pieces
 constexpr std::string_view kBrokenText = "\xef\xbf\xbd";  // stands for a byte that is no UTF-8
 constexpr std::string_view kUnknownText = " \xe2\x81\x87 ";
 constexpr float kUnknownPenalty = 10;  // below the least likely piece

@@ -32,9 +32,10 @@ constexpr std::string_view kPastVerbs[] = {
     "watched",  "crossed", "painted",  "found",   "remembered", "described", "carried",  "loved",
     "followed", "opened",  "measured", "guarded", "chose",      "sold",      "finished", "missed"};
 constexpr std::string_view kParticiples[] = {"painted", "followed", "opened", "chosen", "sold", "forgotten"};
-constexpr std::string_view kSpokenPlaces[] = {"near the mill",     "beyond the hills", "at the edge of town",
-                                        "under the bridge",  "by the sea",       "in the northern valley",
-                                        "behind the church", "on the far shore", "across the market square"};
+constexpr std::string_view kSpokenPlaces[] = {
+    "near the mill",     "beyond the hills", "at the edge of town",
+    "under the bridge",  "by the sea",       "in the northern valley",
+    "behind the church", "on the far shore", "across the market square"};
 constexpr std::string_view kTimes[] = {"in the morning",  "before the storm",  "every winter",
                                        "late last night", "after the harvest", "on the third day",
                                        "at noon",         "long ago"};

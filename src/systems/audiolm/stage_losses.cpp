@@ -33,9 +33,10 @@ PartLoss part_loss(const at::Tensor& logits, const at::Tensor& labels) {
 
 // Of logits that are all the same.
 PartLoss guessed(const at::Tensor& logits) {
-  return {at::scalar_tensor(std::log(static_cast<double>(logits.size(-1))), logits.options().dtype(at::kFloat)),
-          {},
-          {}};
+  return {
+      at::scalar_tensor(std::log(static_cast<double>(logits.size(-1))), logits.options().dtype(at::kFloat)),
+      {},
+      {}};
 }
 
 StagePass pass_of(const StageInput& input, double condition_drop) {

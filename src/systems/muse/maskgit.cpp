@@ -101,7 +101,7 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
       transformer->embed(masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)),
                          result.self_conditioned, masked.places);
   const at::Tensor wanted = masked.labels.flatten().index_select(0, masked.places);  // [asked]
-  const at::Tensor logits = transformer->predict(embedded).to(at::kFloat);  // [asked, tokens]
+  const at::Tensor logits = transformer->predict(embedded).to(at::kFloat);           // [asked, tokens]
   const at::Tensor each = at::cross_entropy_loss(logits, wanted, {}, at::Reduction::None);
   result.total = each.mean();
   result.named = {{"prediction", result.total.detach()},

@@ -19,7 +19,8 @@ namespace {
 // Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their
 // size likewise. What the layers add to the shortcuts starts small.
 constexpr double kFrontLevel = 2, kLogSlope = 0.3, kBesideShortcut = 0.1;
-constexpr int64_t kSignRows = 1024;  // frames after which drawn signs repeat: ten seconds at 100 frames a second
+constexpr int64_t kSignRows =
+    1024;  // frames after which drawn signs repeat: ten seconds at 100 frames a second
 
 // x + elu(conv1x1(elu(dilated conv(x)))), the branch optionally gated by squeeze-excite
 struct ResidualUnit : torch::nn::Module {
@@ -228,9 +229,8 @@ at::Tensor SoundStreamImpl::front_wave(const at::Tensor& coefficients, FrameHist
     const at::Tensor numbers = at::arange(first, first + frames, at::kLong).remainder_(kSignRows);
     drawn = coefficients * sent_to(coefficients.device(), signs_.index_select(0, numbers));
   }
-  const at::Tensor rows = drawn.view({batch, frames, channels, config_.front_hop})
-                              .transpose(1, 2)
-                              .flatten(0, 1);
+  const at::Tensor rows =
+      drawn.view({batch, frames, channels, config_.front_hop}).transpose(1, 2).flatten(0, 1);
   at::Tensor* last_half = history != nullptr ? &history->of(*this) : nullptr;
   return front_->synthesise(expand(rows / kFrontLevel), last_half).view({batch, channels, -1});
 }

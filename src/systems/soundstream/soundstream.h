@@ -55,7 +55,8 @@ struct SoundStreamConfig {
   std::string front = "wave";
   int64_t front_hop = 160;
   // Lapped: from this frequency on, the decoder says how large a coefficient is and its sign is drawn, by the
-  // frame's number. What no bits are left for would otherwise keep its sign from frame to frame, and be a tone.
+  // frame's number. What no bits are left for would otherwise keep its sign from frame to frame, and be a
+  // tone.
   double noise_from_hz = 0;
 
   int64_t samples_per_frame() const;

@@ -34,9 +34,9 @@ at::Tensor MelGriffinLim::encode(const at::Tensor& audio) const {
   return mel_(wave).to(audio.device());
 }
 
-// There are more bins than bands, so many spectra have these bands; wanted is one that is nowhere negative. The
-// rule of Richardson and Lucy keeps it so and weighs a quiet band like a loud one: every bin is multiplied by
-// how far its bands are from where they should be.
+// There are more bins than bands, so many spectra have these bands; wanted is one that is nowhere negative.
+// The rule of Richardson and Lucy keeps it so and weighs a quiet band like a loud one: every bin is
+// multiplied by how far its bands are from where they should be.
 at::Tensor MelGriffinLim::magnitudes(const at::Tensor& bands) const {
   constexpr double kTiny = 1e-9;
   const at::Tensor shares = (filters_ / filters_.sum(1, true).clamp_min(kTiny)).t();  // of bands in a bin
@@ -59,12 +59,15 @@ at::Tensor MelGriffinLim::decode(const at::Tensor& given) const {
     const int64_t both[] = {mirrored, mirrored};
     return stft(at::reflection_pad1d(wave, both), transform, StftEnds::cut);
   };
-  const at::Tensor magnitude = magnitudes(frames.to(at::kFloat).exp()).transpose(1, 2);  // [batch, bins, frames]
-  // Any phases but equal ones: those would put all of a frame's sound where its window is zero, and hops would
-  // be heard as a tone. The same ones for every row, so that a row does not depend on what stands beside it.
+  const at::Tensor magnitude =
+      magnitudes(frames.to(at::kFloat).exp()).transpose(1, 2);  // [batch, bins, frames]
+  // Any phases but equal ones: those would put all of a frame's sound where its window is zero, and hops
+  // would be heard as a tone. The same ones for every row, so that a row does not depend on what stands
+  // beside it.
   SeededDraws draws(random_key(0, "griffin-lim"));
   const at::Tensor angles =
-      (2 * std::numbers::pi * draws.uniform("phases", {1, magnitude.size(1), magnitude.size(2)})).to(frames.device());
+      (2 * std::numbers::pi * draws.uniform("phases", {1, magnitude.size(1), magnitude.size(2)}))
+          .to(frames.device());
   at::Tensor phases = at::complex(angles.cos(), angles.sin()), before;
   at::Tensor wave;
   for (int64_t round = 0; round <= rounds_; ++round) {

@@ -14,10 +14,11 @@ namespace melete::voicebox {
 struct AlignerConfig {
   int64_t phonemes = 256;  // with embeddings of its own; 0: embeddings are given
   int64_t phoneme_dim = 512;
-  int64_t frame_dim = 80;       // mel bands
-  int64_t attention_dim = 80;   // of the space in which they meet
-  // Phonemes that are heard together, odd. With 3, as published, a phoneme may as well stand for the way from it to
-  // the next: then all boundaries can be late by half a phoneme, and nothing in the loss minds. 1: each by itself.
+  int64_t frame_dim = 80;      // mel bands
+  int64_t attention_dim = 80;  // of the space in which they meet
+  // Phonemes that are heard together, odd. With 3, as published, a phoneme may as well stand for the way from
+  // it to the next: then all boundaries can be late by half a phoneme, and nothing in the loss minds. 1: each
+  // by itself.
   int64_t phoneme_context = 3;
   double temperature = 0.0005;  // of a squared distance
   double blank = -1;            // score of "no phoneme" in the forward-sum loss
@@ -46,8 +47,8 @@ struct Alignment {
 struct AlignerImpl : torch::nn::Module {
   explicit AlignerImpl(const AlignerConfig& config);
 
-  // prior_share: how much of the diagonal prior counts. It helps to find the way; left in place it pulls every
-  // boundary towards the diagonal, where a recording that ends in silence has all of them too late.
+  // prior_share: how much of the diagonal prior counts. It helps to find the way; left in place it pulls
+  // every boundary towards the diagonal, where a recording that ends in silence has all of them too late.
   Alignment forward(const AlignerInput& input, double prior_share = 0);
 
   const AlignerConfig& config() const { return config_; }

@@ -1,5 +1,5 @@
-// A network that needs few steps and no second branch: it learns where a trained one, guided and in small steps,
-// would be after a large step (as progressive distillation of Salimans and Ho 2022, in one round).
+// A network that needs few steps and no second branch: it learns where a trained one, guided and in small
+// steps, would be after a large step (as progressive distillation of Salimans and Ho 2022, in one round).
 #pragma once
 
 #include <utility>
@@ -20,7 +20,8 @@ void describe(Schema& schema, DistillationConfig& config);
 // The mean flow over one of `steps` equal stretches of the way, which the teacher is followed through from a
 // point of the straight way. Draws, in this order: noise, times, mask_fraction, mask_start, hide_all.
 FlowLosses distillation_losses(Voicebox& student, Voicebox& teacher, const FlowBatch& batch,
-                               const FlowMatchingConfig& flow, const DistillationConfig& config, Draws& draws);
+                               const FlowMatchingConfig& flow, const DistillationConfig& config,
+                               Draws& draws);
 
 // How far speech of few steps is from the teacher's own in many guided ones, both from the same noise: mean
 // distance of hidden values, whose deviation is 1.

@@ -11,7 +11,8 @@ namespace melete::voicebox {
 
 namespace {
 
-constexpr double kDeviationPace = 10;  // the deviation falls by a factor of four in the first hundreds of steps
+constexpr double kDeviationPace =
+    10;  // the deviation falls by a factor of four in the first hundreds of steps
 constexpr int64_t kPhonemeKernel = 5;
 constexpr int64_t kPlaces = 6;  // values that tell where in its phoneme a frame is
 
@@ -49,10 +50,10 @@ void describe(Schema& s, DraftConfig& c) {
 Runs runs_of(const at::Tensor& tokens) {
   const int64_t batch = tokens.size(0), frames = tokens.size(1);
   Runs runs;
-  const at::Tensor begins = at::cat(
-      {at::zeros({batch, 1}, tokens.options()),
-       tokens.narrow(1, 1, frames - 1).ne(tokens.narrow(1, 0, frames - 1)).to(at::kLong)},
-      1);
+  const at::Tensor begins =
+      at::cat({at::zeros({batch, 1}, tokens.options()),
+               tokens.narrow(1, 1, frames - 1).ne(tokens.narrow(1, 0, frames - 1)).to(at::kLong)},
+              1);
   runs.index = begins.cumsum(1);
   // As many as there can be, where to ask would be to wait for the device.
   const int64_t most = tokens.is_cpu() ? runs.index.max().item<int64_t>() + 1 : frames;
@@ -89,8 +90,8 @@ at::Tensor Drafted::relative(const at::Tensor& x) const {
 
 DraftImpl::DraftImpl(const DraftConfig& config, int64_t tokens, int64_t frame_dim) : config_(config) {
   require(config.kernel % 2 == 1, "[draft] expected an odd kernel, got {}", config.kernel);
-  require(config.dim % (2 * config.heads) == 0, "[draft] a width of {} does not divide into {} heads of even width",
-          config.dim, config.heads);
+  require(config.dim % (2 * config.heads) == 0,
+          "[draft] a width of {} does not divide into {} heads of even width", config.dim, config.heads);
   TransformerConfig layers;
   layers.dim = config.dim;
   layers.depth = config.depth;
@@ -132,7 +133,8 @@ DraftLosses draft_losses(const Drafted& drafted, const at::Tensor& frames, const
   DraftLosses losses;
   losses.rows = row_means((drafted.mean - frames).square().mean(-1), valid);
   const at::Tensor rest = (frames - drafted.mean.detach()) / drafted.deviation;
-  losses.deviation = (row_means((0.5 * rest.square()).mean(-1), valid) + drafted.deviation.log().mean()).mean();
+  losses.deviation =
+      (row_means((0.5 * rest.square()).mean(-1), valid) + drafted.deviation.log().mean()).mean();
   return losses;
 }
 

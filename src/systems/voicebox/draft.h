@@ -1,6 +1,8 @@
-// A draft of the speech from what is to be said alone, for the flow to begin around (as PriorGrad, Lee et al. 2022):
-// it then has only what the text leaves open to find, and the way from text to sound is learned without any noise.
-//   tokens by frame -> phonemes -> transformer -> each for its frames, with the place inside it -> convolutions -> mean
+// A draft of the speech from what is to be said alone, for the flow to begin around (as PriorGrad, Lee et al.
+// 2022): it then has only what the text leaves open to find, and the way from text to sound is learned
+// without any noise.
+//   tokens by frame -> phonemes -> transformer -> each for its frames, with the place inside it ->
+//   convolutions -> mean
 #pragma once
 
 #include <torch/nn/module.h>
@@ -16,11 +18,11 @@
 namespace melete::voicebox {
 
 struct DraftConfig {
-  int64_t dim = 0;     // width; 0: no draft, the flow begins at plain noise
-  int64_t depth = 4;   // layers over phonemes
-  int64_t heads = 4;   // of their attention
-  int64_t blocks = 4;  // over frames
-  int64_t kernel = 7;  // of the blocks, odd
+  int64_t dim = 0;                     // width; 0: no draft, the flow begins at plain noise
+  int64_t depth = 4;                   // layers over phonemes
+  int64_t heads = 4;                   // of their attention
+  int64_t blocks = 4;                  // over frames
+  int64_t kernel = 7;                  // of the blocks, odd
   double feed_forward_multiplier = 3;  // of layers and blocks: two thirds of this many times dim are inside
   double dropout = 0;
 };
@@ -82,8 +84,8 @@ struct DraftImpl : torch::nn::Module {
 };
 TORCH_MODULE(Draft);
 
-// Mean squared error of the draft by row over valid frames, [batch]; `deviation` is fitted to it as well, which
-// adds a part that is no error: scalar.
+// Mean squared error of the draft by row over valid frames, [batch]; `deviation` is fitted to it as well,
+// which adds a part that is no error: scalar.
 struct DraftLosses {
   at::Tensor rows;       // [batch]
   at::Tensor deviation;  // scalar

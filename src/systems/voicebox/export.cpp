@@ -21,7 +21,8 @@ class VoiceboxExporter final : public Exporter {
     require(!model_->config().skip_noise,
             "[export] {} was trained with model.skip_noise, which voicebox-pytorch does not know", path);
     require(model_->config().draft.dim == 0,
-            "[export] {} was trained with a draft (model.draft.dim), which voicebox-pytorch does not know", path);
+            "[export] {} was trained with a draft (model.draft.dim), which voicebox-pytorch does not know",
+            path);
     for (const auto& pair : voicebox_pytorch::pairs(*model_)) ours_[pair.theirs] = pair.ours;
   }
 

@@ -34,9 +34,10 @@ struct FlowBatch {
 at::Tensor drawn_mask(const FlowBatch& batch, const FlowMatchingConfig& config, Draws& draws);
 
 struct FlowLosses {
-  at::Tensor total;    // scalar: mean over rows, and what the draft learns from
-  at::Tensor chance;   // scalar: mean over rows for one who always says "nowhere": the variance of the answers
-  at::Tensor rows;     // [batch]: of each row over its hidden frames, detached; in units of the draft's deviation
+  at::Tensor total;   // scalar: mean over rows, and what the draft learns from
+  at::Tensor chance;  // scalar: mean over rows for one who always says "nowhere": the variance of the answers
+  at::Tensor
+      rows;  // [batch]: of each row over its hidden frames, detached; in units of the draft's deviation
   at::Tensor draft;    // scalar: mean squared error of the draft, detached; undefined without one
   at::Tensor times;    // [batch]: where on the way each row stood
   at::Tensor hidden;   // bool [batch, frames]

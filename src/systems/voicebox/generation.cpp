@@ -29,7 +29,8 @@ using namespace voicebox;
 
 constexpr double kFadeSeconds = 0.01;  // over the seams of an edit
 constexpr int64_t kComparedRateHz = 16000;
-constexpr int64_t kBatchesSorted = 8;  // whose sentences are sorted by length before they are cut into batches
+constexpr int64_t kBatchesSorted =
+    8;  // whose sentences are sorted by length before they are cut into batches
 
 class VoiceboxGeneration final : public Generation {
  public:
@@ -39,7 +40,9 @@ class VoiceboxGeneration final : public Generation {
     s.option("from", from_, "run or checkpoint of voicebox");
     s.option("text", text_, "what to say; pauses: <break 0.5s>; phonemes: [[h ə l ˈoʊ]]");
     s.option("text_file", text_file_, "what to say, a recording for every line");
-    s.option("batch", batch_, "sentences of like length that go through the network at once: quicker for many, and equal but for rounding")
+    s.option("batch", batch_,
+             "sentences of like length that go through the network at once: quicker for many, and equal but "
+             "for rounding")
         .at_least(1)
         .at_most(1024);
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
@@ -147,7 +150,8 @@ class VoiceboxGeneration final : public Generation {
       for (const ScriptPart& says : read_script(texts[line]))
         parts.push_back({static_cast<int64_t>(line), says, says.sentence.empty() ? -1 : sentences++, {}, 0});
 
-    // What is to be heard at once is made piece by piece. A solver that chooses its own steps would see padding.
+    // What is to be heard at once is made piece by piece. A solver that chooses its own steps would see
+    // padding.
     const bool alone = run.hear || runge_kutta(how_.sampling.solver.method).adaptive();
     const int64_t batch = alone ? 1 : batch_;
     const size_t at_once = run.hear ? 1 : static_cast<size_t>(batch * kBatchesSorted);

@@ -25,7 +25,8 @@ struct KnownSpeech {
   std::vector<double> seconds;  // of each phoneme
 };
 
-// Text of a recording: as given, else what the .txt beside it says. flag: what a person would have given it by
+// Text of a recording: as given, else what the .txt beside it says. flag: what a person would have given it
+// by
 std::string words_of(const std::string& recording, const std::string& given, const char* flag);
 // longest_seconds: only so much of it, up to the end of a phoneme; 0: all
 KnownSpeech hear(const LoadedVoicebox& voicebox, SpeechAligner& aligner, const std::string& path,

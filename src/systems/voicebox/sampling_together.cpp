@@ -35,11 +35,12 @@ Condition joined_rows(const std::vector<Condition>& rows) {
   std::vector<int64_t> lengths;
   for (const Condition& row : rows) {
     const int64_t frames = row.context.size(1);
-    require(row.context.size(0) == 1 && row.hidden.defined() && row.tokens.defined() &&
-                row.tokens.size(1) == frames && !row.valid.defined() && !row.dropped.defined(),
-            "[voicebox] expected conditions of one row with a mask and a token for each of its {} frames, got "
-            "{} rows, {} tokens",
-            frames, row.context.size(0), row.tokens.defined() ? row.tokens.size(1) : 0);
+    require(
+        row.context.size(0) == 1 && row.hidden.defined() && row.tokens.defined() &&
+            row.tokens.size(1) == frames && !row.valid.defined() && !row.dropped.defined(),
+        "[voicebox] expected conditions of one row with a mask and a token for each of its {} frames, got "
+        "{} rows, {} tokens",
+        frames, row.context.size(0), row.tokens.defined() ? row.tokens.size(1) : 0);
     context.push_back(with_length(row.context, longest));
     hidden.push_back(at::constant_pad_nd(row.hidden, {0, longest - frames}, 1));
     tokens.push_back(at::constant_pad_nd(row.tokens, {0, longest - frames}, -1));
@@ -57,7 +58,8 @@ Condition joined_rows(const std::vector<Condition>& rows) {
 SampledRows sample_together(Voicebox& model, const std::vector<Condition>& rows, const FlowSampling& how,
                             const std::function<std::unique_ptr<Draws>(size_t)>& draws_of) {
   require(rows.size() == 1 || !runge_kutta(how.solver.method).adaptive(),
-          "[voicebox] {} chooses its steps by all frames of a batch, padding among them: expected one row, got {}; "
+          "[voicebox] {} chooses its steps by all frames of a batch, padding among them: expected one row, "
+          "got {}; "
           "try euler, midpoint or rk4",
           how.solver.method, rows.size());
   const Condition all = joined_rows(rows);

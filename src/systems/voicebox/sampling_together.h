@@ -9,8 +9,8 @@
 
 namespace melete::voicebox {
 
-// Item numbers in batches of up to `size`, each of items whose lengths are neighbours; batches in the order of
-// their first items, so that a size of 1 leaves the order as it is.
+// Item numbers in batches of up to `size`, each of items whose lengths are neighbours; batches in the order
+// of their first items, so that a size of 1 leaves the order as it is.
 std::vector<std::vector<int64_t>> batches_of_like_length(const std::vector<int64_t>& lengths, int64_t size);
 
 // Conditions of one row each, with a mask and a token for every frame, as one that is padded to the longest.

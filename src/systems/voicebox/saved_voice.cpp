@@ -25,8 +25,8 @@ std::string environment(const char* name) {
 
 SavedVoice heard_voice(const LoadedVoicebox& loaded, SpeechAligner& aligner, const std::string& recording,
                        const std::string& text, double longest_seconds) {
-  require(loaded.told_by == "phonemes", "[voice] expected a model that is told by phonemes, got one told by {}",
-          loaded.told_by);
+  require(loaded.told_by == "phonemes",
+          "[voice] expected a model that is told by phonemes, got one told by {}", loaded.told_by);
   KnownSpeech speech = hear(loaded, aligner, recording, text, longest_seconds);
   SavedVoice voice;
   voice.text = text;
@@ -38,10 +38,11 @@ SavedVoice heard_voice(const LoadedVoicebox& loaded, SpeechAligner& aligner, con
 }
 
 KnownSpeech known_voice(const SavedVoice& voice, const LoadedVoicebox& loaded) {
-  require(voice.features_identity == loaded.features_identity,
-          "[voice] {} was saved for frames {}, this model has frames {}; save it again with `melete voice save "
-          "--from` this run",
-          voice.name, voice.features_identity, loaded.features_identity);
+  require(
+      voice.features_identity == loaded.features_identity,
+      "[voice] {} was saved for frames {}, this model has frames {}; save it again with `melete voice save "
+      "--from` this run",
+      voice.name, voice.features_identity, loaded.features_identity);
   return {loaded.scale.apply(voice.frames), voice.phonemes, voice.seconds};
 }
 
@@ -91,8 +92,8 @@ void save_voice(const std::string& path, const SavedVoice& voice) {
 
 SavedVoice load_voice(const std::string& path) {
   const FrozenModel stored = load_frozen(path);
-  require(stored.task == kVoiceTask, "[voice] {} holds `{}`, not a voice; `melete voice save` makes one", path,
-          stored.task);
+  require(stored.task == kVoiceTask, "[voice] {} holds `{}`, not a voice; `melete voice save` makes one",
+          path, stored.task);
   SavedVoice voice;
   try {
     voice.name = stored.config.at("name");

@@ -1,5 +1,5 @@
-// A voice kept under a name (`melete voice save`): what was heard of it, so that it can speak again without its
-// recording and without the aligner.
+// A voice kept under a name (`melete voice save`): what was heard of it, so that it can speak again without
+// its recording and without the aligner.
 #pragma once
 
 #include <string>

@@ -23,8 +23,8 @@ at::Tensor valid_frames(const at::Tensor& lengths, const at::Tensor& frames) {
   return first_frames(sent_to(frames.device(), lengths), frames.size(1));
 }
 
-// The draft's error by its name, where there is one: the share of the frames' variance that it does not explain.
-// The sum of both losses then is nothing that could be guessed.
+// The draft's error by its name, where there is one: the share of the frames' variance that it does not
+// explain. The sum of both losses then is nothing that could be guessed.
 Losses with_draft(const FlowLosses& losses) {
   Losses all{losses.total, {}};
   if (losses.draft.defined())
@@ -87,7 +87,8 @@ std::vector<Phase> VoiceboxTask::phases() {
   if (!drafter.empty()) phase.groups.push_back({"draft", std::move(drafter)});
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     const FlowBatch flow = flow_batch(batch);
-    if (teacher_.is_empty()) return with_draft(flow_matching_losses(model_, flow, config_.flow, *context.draws));
+    if (teacher_.is_empty())
+      return with_draft(flow_matching_losses(model_, flow, config_.flow, *context.draws));
     Voicebox& teacher = teacher_on(flow.frames.device());
     return Losses{
         distillation_losses(model_, teacher, flow, config_.flow, config_.distillation, *context.draws).total,
@@ -120,10 +121,11 @@ Losses VoiceboxTask::validate_distilled(const Batch& batch, const StepContext& c
   condition.context = flow.frames;
   condition.tokens = flow.tokens;
   condition.valid = flow.valid;
-  condition.hidden = at::ones({flow.frames.size(0), flow.frames.size(1)}, flow.frames.options().dtype(at::kBool));
+  condition.hidden =
+      at::ones({flow.frames.size(0), flow.frames.size(1)}, flow.frames.options().dtype(at::kBool));
   Losses all{losses.total, {{"loss", losses.total}}};
-  for (const DistillationError& error : distillation_errors(model_, teacher, condition,
-                                                            config_.distillation.guidance, *context.draws)) {
+  for (const DistillationError& error :
+       distillation_errors(model_, teacher, condition, config_.distillation.guidance, *context.draws)) {
     all.named.emplace_back(fmt::format("error_at_{}_steps", error.steps), error.student);
     all.named.emplace_back(fmt::format("teacher_at_{}_steps", error.steps), error.teacher);
   }

@@ -23,7 +23,7 @@ struct FrameScale {
 struct TaskConfig {
   PhaseConfig phase;
   FlowMatchingConfig flow;
-  FlowSampling sampling;  // of samples
+  FlowSampling sampling;            // of samples
   DistillationConfig distillation;  // where there is a teacher
 
   TaskConfig();

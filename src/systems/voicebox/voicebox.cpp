@@ -25,7 +25,8 @@ void describe(Schema& s, VoiceboxConfig& c) {
   s.option("time_dim", c.time_dim, "of the time's embedding; 0: four times the transformer's dim")
       .at_least(0);
   s.option("project_frames", c.project_frames, "to the transformer's dim before the input layer");
-  s.option("skip_noise", c.skip_noise, "the network guesses only what noisy frames do not tell by themselves");
+  s.option("skip_noise", c.skip_noise,
+           "the network guesses only what noisy frames do not tell by themselves");
   s.section("draft", c.draft, "from what is said alone, for the flow to begin around");
   s.section("positions", c.positions, "convolution that tells frames apart by their neighbours");
   s.section("transformer", c.transformer, "between input and output");
@@ -66,8 +67,8 @@ VoiceboxImpl::VoiceboxImpl(const VoiceboxConfig& config) : config_(config) {
         register_module("token_embedding", torch::nn::Embedding(config.tokens + 1, config.token_dim));
   null_frame = register_buffer("null_frame", at::zeros({config.input_dim()}));
   input = register_module(
-      "input", torch::nn::Linear(
-                   2 * config.input_dim() + (told() ? config.token_dim : 0) + config.draft.dim, inner.dim));
+      "input", torch::nn::Linear(2 * config.input_dim() + (told() ? config.token_dim : 0) + config.draft.dim,
+                                 inner.dim));
   position_convolution =
       register_module("position_convolution", PositionConvolution(config.positions, inner.dim));
   transformer = register_module("transformer", Transformer(inner));
@@ -149,8 +150,7 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
           "[voicebox] {} rows of {} frames do not fit {} conditions of {}", rows, noisy.size(1), batch,
           prepared.input.size(1));
   const at::Tensor relative = prepared.drafted.relative(noisy);
-  const at::Tensor own =
-      dense(project_frames(relative), input->weight.narrow(1, 0, config_.input_dim()), {});
+  const at::Tensor own = dense(project_frames(relative), input->weight.narrow(1, 0, config_.input_dim()), {});
   at::Tensor x = (prepared.input.view({batch / rows, rows, noisy.size(1), -1}) + own).flatten(0, 1);
   x = position_convolution(x, prepared.valid) + x;
   at::Tensor steering = embed_times(times, times.numel() == 1 ? batch : rows);
@@ -161,8 +161,9 @@ at::Tensor VoiceboxImpl::forward(const at::Tensor& noisy, const at::Tensor& time
   return prepared.drafted.defined() ? flow * prepared.drafted.deviation.detach() : flow;
 }
 
-// On the way x = (1 - t) noise + t speech, both of deviation 1, the line through x that is nearest to the flow
-// is (2t - 1) / s x with s = t^2 + (1 - t)^2, and what is left of the flow has a deviation of 1 / sqrt(s).
+// On the way x = (1 - t) noise + t speech, both of deviation 1, the line through x that is nearest to the
+// flow is (2t - 1) / s x with s = t^2 + (1 - t)^2, and what is left of the flow has a deviation of 1 /
+// sqrt(s).
 at::Tensor VoiceboxImpl::with_own_share(const at::Tensor& guess, const at::Tensor& noisy,
                                         const at::Tensor& times) const {
   const int64_t rows = noisy.size(0), frames = noisy.size(1);
