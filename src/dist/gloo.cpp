@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iostream>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "core/base/error.h"
@@ -70,6 +72,23 @@ std::shared_ptr<::gloo::transport::Device> make_device(const Place& place) {
   return address.empty() ? Gloo::createDefaultDevice() : Gloo::createDeviceForHostname(address);
 }
 
+// Gloo of LibTorch 2.14 tells the streams of every rank that it is connected; its errors it throws.
+class StreamsHushed {
+ public:
+  StreamsHushed() : out_(std::cout.rdbuf(said_.rdbuf())), err_(std::cerr.rdbuf(said_.rdbuf())) {}
+  StreamsHushed(const StreamsHushed&) = delete;
+  StreamsHushed& operator=(const StreamsHushed&) = delete;
+  ~StreamsHushed() {
+    std::cout.rdbuf(out_);
+    std::cerr.rdbuf(err_);
+  }
+
+ private:
+  std::ostringstream said_;
+  std::streambuf* out_;
+  std::streambuf* err_;
+};
+
 }  // namespace
 
 ProcessGroupPointer make_gloo_group(const StorePointer& store, const Place& place, const DistConfig& config) {
@@ -77,6 +96,7 @@ ProcessGroupPointer make_gloo_group(const StorePointer& store, const Place& plac
   options->devices.push_back(make_device(place));
   options->threads = 2;
   const int rank = static_cast<int>(place.rank), size = static_cast<int>(place.size);
+  const StreamsHushed hushed;
   return as_group(c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options), store,
                   c10::DeviceType::CPU);
 }
