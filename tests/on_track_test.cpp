@@ -228,6 +228,24 @@ TEST(OnTrack, BetterThanExpectedIsNothingToSay) {
   }
 }
 
+// A band that is wider than the way to chance must not hide a model that has learned nothing.
+TEST(OnTrack, WhatGuessingGivesIsFarOffHoweverWideTheBand) {
+  Expectation table;
+  table.label = "online";
+  table.validation["loss"] = {{1, {4.8, 5.2}}};
+  table.validation["psnr"] = {{1, {12, 20}}};
+  for (const bool guesses : {false, true}) {
+    Listener heard;
+    OnTrack on_track(table, {"psnr", true}, heard);
+    ValidationReport report = validated(1, guesses ? 5.54 : 5.3);
+    report.losses.emplace_back("psnr", guesses ? 10.0 : 11.5);
+    report.chance_levels = {{"loss", 5.545}, {"psnr", 10}};
+    on_track.expect(report);
+    on_track.judge(report);
+    EXPECT_THAT(heard.warnings, SizeIs(guesses ? 2 : 0));
+  }
+}
+
 // The trainer shows what it expects and judges the mean of its last steps.
 TEST(OnTrack, ARunSaysThatItIsOff) {
   for (const bool off : {false, true}) {

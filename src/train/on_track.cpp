@@ -38,6 +38,21 @@ std::string in_words(std::string name) {
   return name;
 }
 
+// The last value that is not far off: a band's width beyond the band, but short of what guessing gives, which no
+// width excuses.
+double limit_of(const Band& band, const std::string& name, bool higher_is_better,
+                const std::map<std::string, double>& chance_levels) {
+  const double far = kFarInBands * (band.high - band.low);
+  const auto chance = chance_levels.find(name);
+  const bool guessed = chance != chance_levels.end() && chance->second > 0;
+  if (higher_is_better) {
+    const double limit = band.low - far;
+    return guessed ? std::min(band.low, std::max(limit, chance->second / kNearChance)) : limit;
+  }
+  const double limit = band.high + far;
+  return guessed ? std::max(band.high, std::min(limit, kNearChance * chance->second)) : limit;
+}
+
 const double* find(const NamedValues& values, const std::string& name) {
   for (const auto& entry : values)
     if (entry.first == name) return &entry.second;
@@ -100,9 +115,8 @@ void OnTrack::judge(const ValidationReport& report) {
 
 void OnTrack::judge_expected(const std::string& side, const std::string& name, double value, const Band& band,
                              bool higher_is_better, const std::map<std::string, double>& chance_levels) {
-  const double far = kFarInBands * (band.high - band.low);
-  const bool off =
-      !std::isfinite(value) || (higher_is_better ? value < band.low - far : value > band.high + far);
+  const double limit = limit_of(band, name, higher_is_better, chance_levels);
+  const bool off = !std::isfinite(value) || (higher_is_better ? value < limit : value > limit);
   const bool inside = higher_is_better ? value >= band.low : value <= band.high;
   const std::string kind = side + " " + name;
   const std::string what =
