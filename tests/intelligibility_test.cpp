@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "gradient_check.h"
 #include "losses/quality.h"
 #include "losses/sound_figures.h"
 
@@ -71,6 +72,48 @@ TEST(Intelligibility, FallsWithNoiseToNothing) {
   EXPECT_LT(extended, 0.15);
   const auto unrelated = intelligibility(clean, like_speech(4, 9).flip(0), kRateHz);
   EXPECT_LT(unrelated->extended, 0.3);
+}
+
+TEST(BandShapes, EqualSoundsAreNoLossAtAnyLevelAndNoiseIsMore) {
+  const BandShapeLoss loss(kRateHz);
+  const at::Tensor clean = like_speech(2, 1).unsqueeze(0);
+  EXPECT_LT(loss(clean, clean).item<double>(), 1e-9);
+  EXPECT_LT(loss(clean, 0.3 * clean).item<double>(), 1e-4);
+  torch::manual_seed(3);
+  const at::Tensor noise = at::randn_like(clean);
+  double before = 0;
+  for (const double snr_db : {20.0, 10.0, 0.0, -10.0}) {
+    const double now = loss(clean, with_noise(clean, noise, snr_db)).item<double>();
+    EXPECT_GT(now, before + 0.02) << snr_db;
+    before = now;
+  }
+  EXPECT_GT(loss(clean, noise).item<double>(), 0.6);
+}
+
+// What is learned is what is measured: where ESTOI says that more is lost, so does the loss.
+TEST(BandShapes, FollowTheFigure) {
+  const BandShapeLoss loss(10000);
+  const at::Tensor clean = like_speech(4, 2);
+  torch::manual_seed(4);
+  const at::Tensor noise = at::randn_like(clean);
+  for (const double snr_db : {15.0, 5.0, 0.0}) {
+    const at::Tensor heard = with_noise(clean, noise, snr_db);
+    const double lost = 1 - intelligibility(clean, heard, 10000)->extended;
+    EXPECT_NEAR(loss(clean.unsqueeze(0), heard.unsqueeze(0)).item<double>(), lost, 0.1) << snr_db;
+  }
+}
+
+TEST(BandShapes, GradientsAreRightAndFiniteInSilence) {
+  const BandShapeLoss loss(kRateHz);
+  const at::Tensor clean = like_speech(0.6, 5).unsqueeze(0);
+  const at::Tensor heard = with_noise(clean, noise(clean.sizes(), 6), 10);
+  expect_gradient([&](const at::Tensor& x) { return loss(clean, x); }, heard, 7, 1e-2, 0.03);
+  const at::Tensor silence = at::zeros_like(clean).requires_grad_();
+  const at::Tensor gradient = torch::autograd::grad({loss(clean, silence)}, {silence})[0];
+  EXPECT_TRUE(gradient.isfinite().all().item<bool>());
+  EXPECT_LT(loss(at::zeros_like(clean), at::zeros_like(clean)).item<double>(), 1e-9);
+  // Shorter than a segment is one segment.
+  EXPECT_TRUE(loss(clean.narrow(1, 0, 3200), heard.narrow(1, 0, 3200)).isfinite().item<bool>());
 }
 
 // The reason for ESTOI: where the noise pauses, listeners hear words through the gaps. STOI, which averages

@@ -19,6 +19,9 @@ void describe(Schema& s, SoundStreamLossConfig& c) {
   s.section("mel", c.mel, "multi-scale mel loss");
   s.option("root_spectrum_weight", c.root_spectrum_weight, "of the distance of spectra's roots").at_least(0);
   s.section("root_spectrum", c.root_spectrum, "spectra with roots of magnitudes, phases included");
+  s.option("band_shape_weight", c.band_shape_weight,
+           "of the distance of third-octave bands' shapes, which is what makes speech understood")
+      .at_least(0);
 }
 
 void describe(Schema& s, SoundStreamGanConfig& c) {
@@ -98,7 +101,8 @@ NamedLosses DiscriminatorsImpl::losses(const Contest& contest, bool with_penalty
 SoundStreamGanImpl::SoundStreamGanImpl(const SoundStreamGanConfig& config)
     : config_(config),
       mel_loss_(config.loss.mel, config.codec.sample_rate_hz),
-      root_spectrum_loss_(config.loss.root_spectrum, config.codec.sample_rate_hz) {
+      root_spectrum_loss_(config.loss.root_spectrum, config.codec.sample_rate_hz),
+      band_shape_loss_(config.codec.sample_rate_hz) {
   codec = register_module("codec", SoundStream(config.codec));
   discriminators = register_module("discriminators", Discriminators(config));
 }
@@ -187,6 +191,11 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
     const at::Tensor roots = root_spectrum_loss_(real.flatten(0, 1), fake.flatten(0, 1));
     result.total = result.total + weights.root_spectrum_weight * roots;
     result.named.emplace_back("root_spectrum", roots.detach());
+  }
+  if (weights.band_shape_weight > 0) {
+    const at::Tensor shapes = band_shape_loss_(real.flatten(0, 1), fake.flatten(0, 1));
+    result.total = result.total + weights.band_shape_weight * shapes;
+    result.named.emplace_back("band_shape", shapes.detach());
   }
   return result;
 }

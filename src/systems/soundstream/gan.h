@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "losses/intelligibility.h"
 #include "losses/spectral.h"
 #include "nn/multi_scale_discriminator.h"
 #include "nn/stft_discriminator.h"
@@ -28,6 +29,7 @@ struct SoundStreamLossConfig {
   MelLossConfig mel;
   double root_spectrum_weight = 0;
   RootSpectrumLossConfig root_spectrum;
+  double band_shape_weight = 0;
 };
 void describe(Schema& schema, SoundStreamLossConfig& config);
 
@@ -116,6 +118,7 @@ struct SoundStreamGanImpl : torch::nn::Module {
   SoundStreamGanConfig config_;
   MultiScaleMelLoss mel_loss_;
   RootSpectrumLoss root_spectrum_loss_;
+  BandShapeLoss band_shape_loss_;
 };
 TORCH_MODULE(SoundStreamGan);
 
