@@ -31,6 +31,7 @@
 #include "run/run_folder.h"
 #include "systems/system.h"
 #include "train/one_batch.h"
+#include "train/phase_config.h"
 #include "train/start_from.h"
 #include "train/trainer.h"
 
@@ -241,8 +242,10 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe.make_task();
   if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's
-  for (const Phase& phase : task->phases())
+  for (Phase phase : task->phases()) {
+    leave_out_frozen(phase);
     Schedule(phase.schedule, phase.optimiser.learning_rate, recipe.train.steps);
+  }
   if (words.dry_run) {
     const TrainingCost cost = training_cost(recipe, *task, feed);
     fmt::print("{}", dry_run_text(recipe, cost, feed, expectation));
