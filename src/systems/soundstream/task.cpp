@@ -4,13 +4,13 @@
 #include <torch/nn/module.h>
 
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "data/batch.h"
 #include "losses/adversarial.h"
 #include "losses/intelligibility.h"
 #include "losses/quality.h"
+#include "nn/codebook.h"
 #include "run/sample_writer.h"
 
 namespace melete {
@@ -166,11 +166,7 @@ std::map<std::string, double> SoundStreamTask::chance_levels() const {
 
 bool SoundStreamTask::averaged(const std::string& name) const {
   if (config_.model.codec.as_audiolm_pytorch) return true;
-  // Codebooks are moving averages already, and jump when a code is revived: theirs are the online ones.
-  static const std::set<std::string> kOfCodebook = {"initialised", "counts", "embedding_sum", "embedding"};
-  const bool of_codebook =
-      name.starts_with("codec.quantizer.") && kOfCodebook.count(name.substr(name.rfind('.') + 1)) > 0;
-  return name.starts_with("codec.") && !of_codebook;
+  return name.starts_with("codec.") && !of_codebook(name);
 }
 
 }  // namespace melete
