@@ -9,6 +9,7 @@
 
 #include "cli/arguments.h"
 #include "cli/import_frozen_command.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
@@ -211,6 +212,7 @@ int export_command(const std::vector<std::string>& args) {
   const ExportFor what = purpose == "inference"  ? ExportFor::inference
                          : purpose == "finetune" ? ExportFor::finetune
                                                  : ExportFor::training;
+  const SayWeights say_weights;
   const ExportRequest request{what, weights_named(weights)};
   for (const std::string& note : export_checkpoint(from, out, request))
     fmt::print(stderr, "note: {}\n", note);

@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/machine_words.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
@@ -102,6 +103,7 @@ int back_translate_command(const std::vector<std::string>& args) {
                                    place.size, place.source));
     read_in_processes(processes, machine.threads, args);
   } else {
+    const SayWeights say_weights;
     spear_tts::Reader reader = spear_tts::open_reader(from, weights_named(weights), kBackTranslateTask,
                                                       machine.start(place.local_rank));
     std::optional<ProgressBar> bar;  // appears with the first report, when the total is known
