@@ -90,7 +90,7 @@ int back_translate_command(const std::vector<std::string>& args) {
   arguments.alias("o", "out");
   arguments.settings(schema);
   arguments.example("data back-translate tokens --from runs/read -o pairs");
-  arguments.example("data back-translate tokens --from runs/read -o pairs --least-score -0.3");
+  arguments.example("data back-translate tokens --from runs/read -o pairs --least_score -0.3");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("expected --from RUN of spear-back-translate, got none");
   if (out.empty()) throw UsageError("expected -o FOLDER, got none; for example -o pairs");

@@ -24,7 +24,7 @@ int tokenize_command(const std::vector<std::string>& args) {
   arguments.option("text_encoder", text,
                    "also the recordings' texts as its features: what `melete import t5` wrote");
   arguments.option("joint", joint, "joint embedding: a run of mulan, for MusicLM's stages");
-  arguments.option("files-per-shard", options.files_per_shard, "recordings in one file of tokens")
+  arguments.option("files_per_shard", options.files_per_shard, "recordings in one file of tokens")
       .at_least(1);
   machine.describe(arguments);
   arguments.alias("o", "out");
