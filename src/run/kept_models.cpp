@@ -23,7 +23,7 @@ struct Entry {
   std::string how, source;  // source: what the files were like
   std::any model;
   std::vector<TakenWeights> weights;  // that it was made of
-  bool used = true;  // by the job that is going on
+  bool used = true;                   // by the job that is going on
 };
 
 struct Shelf {

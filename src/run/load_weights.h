@@ -27,8 +27,8 @@ FoundCheckpoint open_checkpoint(const std::string& run_or_checkpoint, const std:
 FoundCheckpoint open_checkpoint(const std::string& run_or_checkpoint, const std::string& where,
                                 const std::string& task);
 
-// What load_weights() took, for whoever tells a person. Listeners of one thread stand around each other, and all
-// of them hear it.
+// What load_weights() took, for whoever tells a person. Listeners of one thread stand around each other, and
+// all of them hear it.
 struct TakenWeights {
   std::string path;  // of the checkpoint
   Weights asked = Weights::best;
