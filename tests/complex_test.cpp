@@ -1,4 +1,4 @@
-// Complex kernels against LibTorch's own operators, and the contest that both phases of a GAN step share.
+// Complex kernels against LibTorch's own operators, and the pair that both phases of a GAN step share.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/utils.h>
@@ -199,35 +199,35 @@ void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>
   }
 }
 
-// What both phases get from one shared contest is what they would get on their own.
+// What both phases get from one shared pair is what they would get on their own.
 TEST(SoundStreamGan, SharedContestChangesNoGradient) {
   torch::manual_seed(5);
   SoundStreamGan gan(small());
   gan->eval();  // so that codebooks stand still between the two ways
   const at::Tensor wave = 0.3 * at::randn({2, 640});
-  const auto generator_phase = [&](Contest* contest) {
+  const auto generator_phase = [&](RealAndFake* pair) {
     require_grad(*gan->codec, true);
     require_grad(*gan->discriminators, false);
-    const auto losses = gan->generator_losses(wave, nullptr, {}, {}, contest);
+    const auto losses = gan->generator_losses(wave, nullptr, {}, {}, pair);
     losses.total.backward();
     return std::pair{losses.total.item<float>(), gradients_of(*gan->codec)};
   };
-  const auto discriminator_phase = [&](const Contest& contest) {
+  const auto discriminator_phase = [&](const RealAndFake& pair) {
     require_grad(*gan->codec, false);
     require_grad(*gan->discriminators, true);
     at::Tensor total = at::zeros({});
-    for (const auto& [name, value] : gan->discriminators->losses(contest, false)) total = total + value;
+    for (const auto& [name, value] : gan->discriminators->losses(pair, false)) total = total + value;
     total.backward();
     return std::pair{total.item<float>(), gradients_of(*gan->discriminators)};
   };
-  Contest shared;
+  RealAndFake shared;
   const auto [apart_loss, apart] = generator_phase(nullptr);
   const auto [shared_loss, together] = generator_phase(&shared);
   EXPECT_NEAR(shared_loss, apart_loss, 1e-4 * std::abs(apart_loss));
   expect_same(together, apart);
   for (const at::Tensor& weight : gan->discriminators->parameters()) EXPECT_FALSE(weight.grad().defined());
 
-  Contest judged_again{shared.real, shared.fake, {}, {}};
+  RealAndFake judged_again{shared.real, shared.fake, {}, {}};
   const auto [kept_loss, kept] = discriminator_phase(shared);
   const auto [new_loss, anew] = discriminator_phase(judged_again);
   EXPECT_NEAR(kept_loss, new_loss, 1e-5);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "data/token_folder.h"
 #include "ranks.h"
+#include "token_batches.h"
 
 namespace melete {
 namespace dist_start_test {
@@ -177,6 +179,78 @@ kill $other
   EXPECT_THAT(ended.output, HasSubstr("swallowed 1 within 20 s"));
   EXPECT_THAT(read_text(folder_ / "swallowed.log"),
               HasSubstr("rank 1 cannot reach rank 0 at 10.77.0.2:29512 within 2 s"));
+}
+
+// A relative path is another folder on another machine, here in another working directory.
+TEST_F(Ranks, OtherDataThanTheMainRanksIsRefused) {
+  const auto tokens_of = [](const fs::path& folder, int64_t items) {
+    std::vector<std::string> names;
+    std::vector<Item> all;
+    for (int64_t i = 0; i < items; ++i) {
+      names.push_back(fmt::format("{}.wav", i));
+      all.push_back(token_item(names.back(), at::arange(9, at::kLong), {}));
+    }
+    TokenColumns columns;
+    columns.list = {{"semantic", "test", 10, 0, 10, 0}};
+    TokenFolderWriter(folder.string(), columns, names, 64).write(0, all);
+  };
+  for (const char* machine : {"same", "main", "other"}) {
+    fs::create_directories(folder_ / machine);
+    fs::copy(shared_ / "music", folder_ / machine / "music", fs::copy_options::recursive);
+    tokens_of(folder_ / machine / "tokens", machine == std::string("other") ? 5 : 6);
+  }
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder_ / "other" / "music")) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  fs::remove(files.back());
+
+  const Words sound = {
+      "train",   "soundstream", "--config", (shared_ / "recipe.toml").string(), "--data", "music",
+      "--steps", "1",           "--out",    (folder_ / "run").string()};
+  const Words tokens = {"train",
+                        "semantic",
+                        "--data",
+                        "tokens",
+                        "--steps",
+                        "1",
+                        "--out",
+                        (folder_ / "run").string(),
+                        "--threads",
+                        "1",
+                        "--model.dim",
+                        "16",
+                        "--model.depth",
+                        "1",
+                        "--model.heads",
+                        "2",
+                        "--model.head_dim",
+                        "8",
+                        "--data.valid_fraction",
+                        "0",
+                        "--train.dist.timeout_seconds",
+                        "10"};
+  const auto start = [&](const Words& all, const std::vector<std::string>& machines) {
+    const int port = free_port();
+    std::vector<std::unique_ptr<Process>> ranks;
+    for (int64_t rank = 0; rank < 2; ++rank)
+      ranks.push_back(std::make_unique<Process>(
+          MELETE_PROGRAM, all, folder_ / fmt::format("log-{}", rank), Process::Setup([&, rank] {
+            for (const auto& [name, value] : rank_of(rank, 2, port)) ::setenv(name.c_str(), value.c_str(), 1);
+            if (::chdir((folder_ / machines[static_cast<size_t>(rank)]).c_str()) != 0) ::_exit(126);
+          })));
+    std::vector<Ended> ended;
+    for (const auto& rank : ranks) ended.push_back(rank->wait());
+    return ended;
+  };
+  for (const Words& all : {sound, tokens}) {
+    SCOPED_TRACE(all[1]);
+    const auto ended = start(all, {"main", "other"});
+    for (const Ended& rank : ended) EXPECT_NE(rank.code, 0) << rank.output;
+    EXPECT_THAT(ended[0].output + ended[1].output, HasSubstr("training data"));
+    EXPECT_FALSE(fs::exists(folder_ / "run"));
+    for (const Ended& rank : start(all, {"main", "same"})) EXPECT_EQ(rank.code, 0) << rank.output;
+    fs::remove_all(folder_ / "run");
+  }
 }
 
 }  // namespace dist_start_test

@@ -12,6 +12,7 @@
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/base/error.h"
+#include "data/token_folder.h"
 #include "io/base/audio_file.h"
 #include "io/base/zip_archive.h"
 #include "io/foreign_file.h"
@@ -562,6 +563,49 @@ TEST(T5, PaddingChangesNothingAndAFileBringsItBack) {
   EXPECT_EQ(loaded->identity(), encoder.identity());
   EXPECT_EQ(loaded->dim(), 16);
   EXPECT_TRUE(loaded->encode({"a bell"}).embeddings.equal(alone.embeddings));
+
+  // Its features beside the tokens of recordings, made once; and a stage that is conditioned on them.
+  for (int i = 0; i < 3; ++i) {
+    write_audio(folder / fmt::format("in/{}.wav", i), std::vector<float>(8000, 0.1f * static_cast<float>(i)),
+                16000);
+    std::ofstream(folder / fmt::format("in/{}.txt", i)) << (i == 0 ? "a bell" : "an organ plays");
+  }
+  const std::string in = folder.path() + "/in", shards = folder.path() + "/tokens",
+                    t5 = folder / "t5.safetensors";
+  ASSERT_EQ(run_program({"train", "kmeans", "--data", in, "-o", folder / "k.safetensors", "--clusters", "4",
+                         "--threads", "1"}),
+            0);
+  ASSERT_EQ(run_program({"data", "tokenize", in, "--semantic", folder / "k.safetensors", "--text_encoder", t5,
+                         "-o", shards, "--threads", "1"}),
+            0);
+  EXPECT_EQ(read_token_columns(shards).require_column("text_features", shards).identity, encoder.identity());
+  for (const Item& item : read_token_items(shards))
+    EXPECT_TRUE(at::allclose(item.find("text_features")->values,
+                             encoder.encode({item.words.at("text")}).embeddings[0], 1e-4, 1e-5));
+  EXPECT_EQ(run_program({"train",
+                         "semantic",
+                         "--data",
+                         shards,
+                         "--text_from",
+                         t5,
+                         "--model.condition",
+                         "cross",
+                         "--out",
+                         folder.path() + "/run",
+                         "--steps",
+                         "1",
+                         "--threads",
+                         "1",
+                         "--model.dim",
+                         "16",
+                         "--model.depth",
+                         "1",
+                         "--model.heads",
+                         "2",
+                         "--model.head_dim",
+                         "8"}),
+            0);
+  EXPECT_EQ(run_program({"data", "tokenize", in, "--text_encoder", t5, "-o", shards}), 2) << "no tokens";
 
   config.vocabulary = 10;
   EXPECT_THAT(refusal([&] { T5TextEncoder(T5Encoder(config), pieces); }),

@@ -142,7 +142,7 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   EXPECT_EQ(run_program({"export", folder / "toy.safetensors", "-o", folder / "x", "--ema-as-model"}), 1)
       << "weights for inference have no average";
 
-  // A folder of tokens is not a folder of recordings, and leaves no run behind.
+  // Data that is not there leaves no run behind; a folder of tokens: feed_test.cpp.
   EXPECT_EQ(run_program({"train", "toy-matrix", "--data", folder / "nothing", "--out", folder / "none",
                          "--steps", "1"}),
             1);

@@ -185,6 +185,58 @@ TEST(StageTraining, ShardsHoldTheTokensThatAreMadeOnTheFly) {
   }
 }
 
+// Letters as vectors.
+class LetterFeatures : public TextEncoder {
+ public:
+  explicit LetterFeatures(std::string identity) : identity_(std::move(identity)) {}
+  std::string kind() const override { return "letters"; }
+  int64_t dim() const override { return 3; }
+  const std::string& identity() const override { return identity_; }
+  TextEmbeddings encode(const std::vector<std::string>& texts) const override {
+    size_t longest = 1;
+    for (const std::string& text : texts) longest = std::max(longest, text.size());
+    const auto count = static_cast<int64_t>(texts.size());
+    TextEmbeddings made;
+    made.embeddings = at::zeros({count, static_cast<int64_t>(longest), 3});
+    made.mask = at::zeros({count, static_cast<int64_t>(longest)}, at::kBool);
+    for (int64_t row = 0; row < count; ++row)
+      for (size_t i = 0; i < texts[static_cast<size_t>(row)].size(); ++i) {
+        made.embeddings[row][static_cast<int64_t>(i)].fill_(texts[static_cast<size_t>(row)][i] / 128.0);
+        made.mask[row][static_cast<int64_t>(i)].fill_(true);
+      }
+    return made;
+  }
+
+ private:
+  std::string identity_;
+};
+
+TEST(StageTraining, ShardsHoldTheFeaturesOfTexts) {
+  const TemporaryFolder recordings("text-recordings"), shards("text-shards"), silent("silent-shards");
+  write_recordings(recordings.path(), 4);
+  Tokenizers tokenizers;
+  tokenizers.semantic = std::make_shared<LoudnessTokens>("one");
+  tokenizers.text = std::make_shared<LetterFeatures>("letters");
+  auto entries = load_entries(recordings.path());
+  EXPECT_THROW(tokenize_recordings(entries, tokenizers, silent.path(), {}), Error) << "none has a text";
+  EXPECT_FALSE(is_token_folder(silent.path()));
+  for (size_t i = 0; i < 3; ++i) entries[i].text = std::string(2 + i, static_cast<char>('a' + i));
+  ASSERT_EQ(tokenize_recordings(entries, tokenizers, shards.path(), {}).files, 4);
+
+  const TokenColumns columns = read_token_columns(shards.path());
+  const TokenColumn& features = columns.require_column("text_features", shards.path());
+  EXPECT_EQ(features.identity, "letters");
+  EXPECT_EQ(features.width, 3);
+  EXPECT_EQ(features.values, 0);
+  // Segments cut the sound, and leave the text whole; what was stored is what is made on the way.
+  TokenBatches stored(read_token_items(shards.path()), columns, 0.1, 4, 7);
+  Batch batch = stored.batch(0);
+  EXPECT_EQ(batch["semantic"].size(1), 10);
+  EXPECT_TRUE(batch["text_features"].equal(tokenizers.text->encode(batch.words("text")).embeddings));
+  tokenizers.text = std::make_shared<LetterFeatures>("others");
+  EXPECT_THROW(tokenize_recordings(entries, tokenizers, shards.path(), {}), Error);
+}
+
 TEST(StageTraining, TokenizingGoesOnWhereItStoppedAndRefusesOtherTokenizers) {
   const TemporaryFolder recordings("again-recordings"), shards("again-shards");
   write_recordings(recordings.path(), 5);

@@ -37,17 +37,17 @@ recipe() { echo "$here/spear_$1$suffix.toml"; }
   held_out=()
   if [ -n "${HELD_OUT:-}" ]; then
     step "    and of what is held out" "$melete" data tokenize "$HELD_OUT" --semantic "$tokenizer" -o "$out/held-out"
-    held_out=(--valid-data "$out/held-out")
+    held_out=(--valid_data "$out/held-out")
   fi
   step "3/6 pretraining on all speech" "$melete" train spear-pretrain --config "$(recipe pretrain)" \
-    --data "$out/tokens" "${held_out[@]}" --out "$out/pretrain" --auto-resume ${PRETRAIN:-}
+    --data "$out/tokens" "${held_out[@]}" --out "$out/pretrain" --auto_resume ${PRETRAIN:-}
   step "4/6 a model that reads, from the speech with text" "$melete" train spear-back-translate \
     --config "$(recipe back_translate)" --data "$out/tokens" "${held_out[@]}" --from "$out/pretrain" \
-    --out "$out/read" --auto-resume ${READ:-}
+    --out "$out/read" --auto_resume ${READ:-}
   step "5/6 texts for the rest" "$melete" data back-translate "$out/tokens" --from "$out/read" -o "$out/pairs" \
     --procs "${PROCS:-1}" ${PAIRS:-}
   step "6/6 text to speech tokens" "$melete" train spear-text-to-semantic --config "$(recipe text_to_semantic)" \
     --data "$out/tokens" "${held_out[@]}" --generated_from "$out/pairs" --generated_share "${GENERATED:-0.9}" \
-    --from "$out/pretrain" --out "$out/speak" --auto-resume ${SPEAK:-}
+    --from "$out/pretrain" --out "$out/speak" --auto_resume ${SPEAK:-}
 }
 printf '\ndone: melete generate spear-tts --from %s --text "..." -o tokens.txt\n' "$out/speak"

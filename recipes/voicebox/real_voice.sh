@@ -54,13 +54,13 @@ recordings() {
 # shellcheck disable=SC2086
 {
   step "2/5 when phonemes are said" "$melete" train aligner --config "$here/aligner_tiny.toml" --data "$out/train" \
-    --out "$out/aligner" --auto-resume ${ALIGN:-}
+    --out "$out/aligner" --auto_resume ${ALIGN:-}
   [ -e "$out/timings.jsonl" ] ||
     "$melete" data align "$out/train" --from "$out/aligner" -o "$out/timings.jsonl"
   step "3/5 how long they last" "$melete" train duration --config "$here/duration_tiny.toml" --data "$out/timings.jsonl" \
-    --out "$out/duration" --auto-resume ${DURATION:-}
+    --out "$out/duration" --auto_resume ${DURATION:-}
   step "4/5 how they sound" "$melete" train voicebox --config "$here/speech.toml" --data "$out/train" \
-    --timings "$out/timings.jsonl" --out "$out/voicebox" --auto-resume ${SPEAK:-}
+    --timings "$out/timings.jsonl" --out "$out/voicebox" --auto_resume ${SPEAK:-}
   mkdir -p "$out/listen"
   cat "$out"/held-out/*.txt > "$out/listen/texts.txt"
   step "5/5 the held-out prompts, from their texts alone" "$melete" generate voicebox --from "$out/voicebox" \

@@ -28,7 +28,7 @@ double time_processes(int64_t processes, int64_t threads, const std::vector<std:
   options.processes = processes;
   options.words = without_flags(args, {"procs", "threads"});
   options.words.insert(options.words.begin(), "bench");
-  options.words.insert(options.words.end(), {"--threads", std::to_string(threads), "--as-rank"});
+  options.words.insert(options.words.end(), {"--threads", std::to_string(threads), "--as_rank"});
   double seconds = 0;
   options.on_line = [&seconds](int64_t rank, const std::string& line) {
     if (rank == 0 && line.starts_with("seconds "))
@@ -97,7 +97,7 @@ int bench_command(const std::vector<std::string>& args) {
     throw UsageError(fmt::format("nothing to time is called `{}`; did you mean `{}`? there is: {}", first,
                                  nearest_word(first, names), fmt::join(names, ", ")));
   // Several processes train a recipe; its settings are the recipe's.
-  const bool in_processes = has("--procs") || has("--as-rank");
+  const bool in_processes = has("--procs") || has("--as_rank");
   if (in_processes && !is_recipe(first))
     throw UsageError("--procs compares training steps, and `" + first + "` is none");
   const std::unique_ptr<Recipe> recipe = in_processes ? make_recipe(first) : nullptr;
@@ -122,7 +122,7 @@ int bench_command(const std::vector<std::string>& args) {
   arguments.option("procs", processes, "compare this many processes with one that has all threads")
       .at_least(0);
   arguments.option("plan", plan_wanted, "no timing: what training on many accelerators would need");
-  arguments.option("as-rank", as_rank, "be one of the processes that --procs starts");
+  arguments.option("as_rank", as_rank, "be one of the processes that --procs starts");
   arguments.settings(schema);
   arguments.example("bench soundstream --threads 1");
   arguments.example("bench soundstream --procs 2");

@@ -6,6 +6,7 @@
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
 #include "cli/machine_words.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "io/base/audio_file.h"
@@ -54,6 +55,7 @@ int codec_compare_command(const std::vector<std::string>& args) {
   if (config.recording.empty()) throw UsageError("--recording is missing");
   if (out.empty()) throw UsageError("-o is missing: a folder");
 
+  const SayWeights say_weights;
   const OpenedCodec opened =
       open_codec_with_its_name(config.from, weights_named(config.weights), machine.start());
   const Codec& codec = *opened.codec;

@@ -10,6 +10,7 @@
 #include "cli/arguments.h"
 #include "cli/codec_command.h"
 #include "cli/machine_words.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "io/base/audio_file.h"
@@ -61,6 +62,7 @@ std::vector<Job> find_jobs(const std::string& in, const std::string& out, const 
 
 CodecFiles open_codec_files(const std::string& from, const std::string& weights, double piece_seconds,
                             c10::Device device) {
+  const SayWeights say_weights;
   OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights), device);
   return {std::move(opened.codec), opened.name, piece_seconds};
 }
@@ -112,6 +114,7 @@ int run_jobs(const std::vector<Job>& jobs, bool skip_existing, const std::string
 // The live codec between standard input and standard output; what is said goes to standard error.
 int run_stream(const std::string& from, const std::string& weights, CodecStreamConfig config, bool encoding,
                c10::Device device) {
+  const SayWeights say_weights;
   const OpenedCodec opened = open_codec_with_its_name(from, weights_named(weights), device);
   const Codec& codec = *opened.codec;
   config.name = opened.name;

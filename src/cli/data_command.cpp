@@ -155,7 +155,7 @@ int check_command(const std::vector<std::string>& args) {
       .at_most(7);
   arguments.option("rows", rows, "files to name at most").at_least(1);
   arguments.example("data check recordings");
-  arguments.example("data check shapes --kind pictures --min-side 64");
+  arguments.example("data check shapes --kind pictures --min_side 64");
   if (!arguments.parse(args)) return 0;
 
   Progress progress("checking");
@@ -219,7 +219,7 @@ int synth_command(const std::vector<std::string>& args) {
   arguments.option("voices", speech.voices, "speech: so many, at about one speed; 0: all there are, at any")
       .at_least(0)
       .at_most(13);
-  arguments.option("short-sentences", speech.short_sentences, "speech: 40 words, four to six at a time");
+  arguments.option("short_sentences", speech.short_sentences, "speech: 40 words, four to six at a time");
   arguments.option("varied", speech.varied, "speech: hundreds of words, all sounds of English");
   arguments
       .option("pace", options.words_per_minute,

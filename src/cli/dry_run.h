@@ -1,4 +1,4 @@
-// What `melete train --dry-run` prints.
+// What `melete train --dry_run` prints.
 #pragma once
 
 #include <optional>

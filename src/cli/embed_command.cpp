@@ -45,7 +45,7 @@ int embed_command(const std::vector<std::string>& args) {
   arguments.option("out", out, "folder to write: embeddings.npy, embeddings.safetensors, items.jsonl");
   arguments.option("side", side, "what is embedded").one_of({"audio", "text"});
   arguments.option("batch", options.batch, "items that are embedded at once").at_least(1);
-  arguments.option("save-every", options.save_every, "items between two saves: what a kill can cost")
+  arguments.option("save_every", options.save_every, "items between two saves: what a kill can cost")
       .at_least(1);
   machine.describe(arguments);
   arguments.alias("o", "out");

@@ -62,7 +62,7 @@ int eval_mulan_command(const std::vector<std::string>& args) {
                       "what a joint embedding finds among captioned recordings, and what it names");
   arguments.option("from", from, "run or checkpoint of mulan");
   arguments.option("data", data, "captioned recordings: a folder or manifest");
-  arguments.option("held-out", held_out, "only what the run held out of these, where they are its own data");
+  arguments.option("held_out", held_out, "only what the run held out of these, where they are its own data");
   arguments.option("among", among, "candidates of a query; the table over all of them comes besides")
       .at_least(2);
   arguments.option("labels", labels, "for a zero-shot table: labels of which a caption holds exactly one");
@@ -71,7 +71,7 @@ int eval_mulan_command(const std::vector<std::string>& args) {
   arguments.option("seed", seed, "of the groups of candidates").at_least(0);
   machine.describe(arguments);
   arguments.example(
-      "eval mulan --from runs/mulan --data music --held-out --labels \"plucked string,bell,organ\"");
+      "eval mulan --from runs/mulan --data music --held_out --labels \"plucked string,bell,organ\"");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run or checkpoint of mulan");
   if (data.empty()) throw UsageError("--data is missing: captioned recordings");

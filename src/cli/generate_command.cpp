@@ -12,6 +12,7 @@
 
 #include "cli/arguments.h"
 #include "cli/machine_words.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "config/nearest.h"
 #include "core/base/error.h"
@@ -106,6 +107,7 @@ int generate_with(const Generator& generator, const std::vector<std::string>& ar
   run.out = out;
   run.seed = static_cast<uint64_t>(seed);
   run.device = machine.start();
+  const SayWeights say_weights;
   run.given = [&](const std::string& name) { return arguments.given(name); };
   run.progress = [&](const std::string& part, int64_t done, int64_t of) { bars.update(part, done, of); };
   run.say = [&](const std::string& line) { fmt::print(stream == "-" ? stderr : stdout, "{}\n", line); };

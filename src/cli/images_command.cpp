@@ -99,7 +99,7 @@ int images_encode_command(const std::vector<std::string>& args) {
   arguments.option("smaller_from", smaller_from, "VQ-GAN of those; empty: the same one");
   arguments.alias("o", "out");
   arguments.example("images encode shapes --from runs/vqgan -o tokens");
-  arguments.example("images encode photos --from runs/vqgan --height 512 --smaller-height 256 -o tokens");
+  arguments.example("images encode photos --from runs/vqgan --height 512 --smaller_height 256 -o tokens");
   if (!arguments.parse(args)) return 0;
   require_flag(words.from, "--from is missing: a run folder or a checkpoint of vqgan");
   require_flag(out, "-o is missing: a folder of tokens");

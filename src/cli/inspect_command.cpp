@@ -9,6 +9,7 @@
 
 #include "cli/arguments.h"
 #include "cli/import_frozen_command.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
@@ -184,7 +185,7 @@ int export_command(const std::vector<std::string>& args) {
               "ema: averaged, where there is an average; online: as the optimiser left them")
       .one_of({"ema", "online"});
   arguments.option(
-      "ema-as-model", as_model,
+      "ema_as_model", as_model,
       "a new run folder (or x.safetensors) that training goes on from, with the averaged weights as "
       "the online ones");
   arguments.option("card", card, "also, or only, a model card of the run in Markdown: card.md");
@@ -192,7 +193,7 @@ int export_command(const std::vector<std::string>& args) {
   arguments.example("export runs/codec -o codec.pt");
   arguments.example("export runs/codec --card card.md");
   arguments.example("export runs/codec -o codec.safetensors --for finetune");
-  arguments.example("export runs/codec -o runs/settled --ema-as-model");
+  arguments.example("export runs/codec -o runs/settled --ema_as_model");
   if (!arguments.parse(args)) return 0;
   if (!card.empty()) {
     write_file_atomically(card, model_card(from));
@@ -202,7 +203,7 @@ int export_command(const std::vector<std::string>& args) {
   if (out.empty()) throw UsageError("-o is missing: x.pt or x.safetensors");
   if (as_model) {
     if (purpose != "inference" || weights != "ema")
-      throw UsageError("--ema-as-model says what is written; leave --for and --weights out");
+      throw UsageError("--ema_as_model says what is written; leave --for and --weights out");
     const std::string path = write_ema_as_model(open_checkpoint(from, "export"), out);
     fmt::print("{}: {}, to go on training from\n", path,
                human_bytes(static_cast<double>(fs::file_size(path))));
@@ -211,6 +212,7 @@ int export_command(const std::vector<std::string>& args) {
   const ExportFor what = purpose == "inference"  ? ExportFor::inference
                          : purpose == "finetune" ? ExportFor::finetune
                                                  : ExportFor::training;
+  const SayWeights say_weights;
   const ExportRequest request{what, weights_named(weights)};
   for (const std::string& note : export_checkpoint(from, out, request))
     fmt::print(stderr, "note: {}\n", note);

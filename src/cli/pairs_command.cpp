@@ -6,6 +6,7 @@
 
 #include "cli/arguments.h"
 #include "cli/machine_words.h"
+#include "cli/say_weights.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "core/engine.h"
@@ -89,7 +90,7 @@ int back_translate_command(const std::vector<std::string>& args) {
   arguments.alias("o", "out");
   arguments.settings(schema);
   arguments.example("data back-translate tokens --from runs/read -o pairs");
-  arguments.example("data back-translate tokens --from runs/read -o pairs --least-score -0.3");
+  arguments.example("data back-translate tokens --from runs/read -o pairs --least_score -0.3");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("expected --from RUN of spear-back-translate, got none");
   if (out.empty()) throw UsageError("expected -o FOLDER, got none; for example -o pairs");
@@ -102,6 +103,7 @@ int back_translate_command(const std::vector<std::string>& args) {
                                    place.size, place.source));
     read_in_processes(processes, machine.threads, args);
   } else {
+    const SayWeights say_weights;
     spear_tts::Reader reader = spear_tts::open_reader(from, weights_named(weights), kBackTranslateTask,
                                                       machine.start(place.local_rank));
     std::optional<ProgressBar> bar;  // appears with the first report, when the total is known

@@ -46,7 +46,7 @@ void print_one(const PlanSizes& sizes, const PlanAssumptions& assumptions) {
              sizes.assumed.empty() ? "" : " (assumed: " + sizes.assumed + ")");
   fmt::print("  reduced in a step   {} of gradients, {} of codebook statistics, {} collectives\n",
              bytes(sizes.gradient_bytes), bytes(sizes.codebook_bytes), sizes.collectives);
-  fmt::print("  a rank in a step    {} items of {:.2f} s in {} (assumed; --step-seconds)\n",
+  fmt::print("  a rank in a step    {} items of {:.2f} s in {} (assumed; --step_seconds)\n",
              sizes.items_a_step, sizes.seconds_of_audio, human_seconds(assumptions.step_seconds));
   fmt::print("  a checkpoint        {}, {} at {:.0f} MB/s: {:.2f} % of the time at train.save_every {}\n\n",
              bytes(sizes.checkpoint_bytes), human_seconds(disk_seconds), assumptions.disk_mb_a_second,
@@ -124,13 +124,13 @@ int plan_command(const std::vector<std::string>& args) {
   arguments.option("plan", wanted, "plan instead of timing");
   arguments.option("recipes", recipes, "a folder of recipe files: plan for each of them");
   arguments.option("accelerators", assumptions.accelerators, "how many, one row each").at_least(1);
-  arguments.option("step-seconds", assumptions.step_seconds, "an accelerator's own time for a step")
+  arguments.option("step_seconds", assumptions.step_seconds, "an accelerator's own time for a step")
       .at_least(1e-6);
-  arguments.option("disk-mb", assumptions.disk_mb_a_second, "MB a second that a checkpoint is written with")
+  arguments.option("disk_mb", assumptions.disk_mb_a_second, "MB a second that a checkpoint is written with")
       .at_least(1);
   arguments.settings(schema);
-  arguments.example("bench soundstream --plan --config recipes/soundstream/default.toml --step-seconds 0.2");
-  arguments.example("bench coarse --plan --config recipes/audiolm/coarse_paper.toml --step-seconds 1.3");
+  arguments.example("bench soundstream --plan --config recipes/soundstream/default.toml --step_seconds 0.2");
+  arguments.example("bench coarse --plan --config recipes/audiolm/coarse_paper.toml --step_seconds 1.3");
   arguments.example("bench --plan --recipes recipes");
   if (!arguments.parse(args)) return 0;
   schema.check();

@@ -29,7 +29,7 @@ int scale_command(const std::vector<std::string>& args) {
                    "semantic tokenizer; default: the one they were trained with");
   arguments.option("codec", paths.codec, "codec; default: the one they were trained with");
   arguments.option("pieces", count, "how many prompts, of music without drums").at_least(2);
-  arguments.option("prompt-seconds", prompt_seconds, "of each piece").at_least(0.1).unit("s");
+  arguments.option("prompt_seconds", prompt_seconds, "of each piece").at_least(0.1).unit("s");
   arguments.option("seconds", request.seconds, "of each continuation").at_least(0.1).unit("s");
   arguments.option("rate", rate_hz, "that pieces are made at").at_least(8000).at_most(48000).unit("Hz");
   arguments.option("temperature", temperature, "of all stages").at_least(0);

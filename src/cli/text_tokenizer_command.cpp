@@ -47,7 +47,7 @@ int text_tokenizer_command(const std::vector<std::string>& args) {
   arguments.option("vocab", config.vocabulary, "pieces, with padding, end and unknown")
       .at_least(4)
       .at_most(1e6);
-  arguments.option("byte-fallback", config.byte_fallback,
+  arguments.option("byte_fallback", config.byte_fallback,
                    "256 pieces more for characters that the texts do not have; else those are unknown");
   arguments.option("longest", config.longest_piece, "of a piece").at_least(1).unit("characters");
   arguments.option("out", out, "file to write");

@@ -12,7 +12,7 @@
 namespace melete {
 
 int tokenize_command(const std::vector<std::string>& args) {
-  std::string from, out, semantic, codec, joint;
+  std::string from, out, semantic, codec, text, joint;
   MachineWords machine;
   TokenizeOptions options;
   Arguments arguments("data tokenize",
@@ -21,8 +21,10 @@ int tokenize_command(const std::vector<std::string>& args) {
   arguments.option("out", out, "folder for the tokens; begun ones are finished");
   arguments.option("semantic", semantic, "semantic tokenizer: what `melete train kmeans` or import wrote");
   arguments.option("codec", codec, "codec: a run, a checkpoint, or an imported EnCodec");
+  arguments.option("text_encoder", text,
+                   "also the recordings' texts as its features: what `melete import t5` wrote");
   arguments.option("joint", joint, "joint embedding: a run of mulan, for MusicLM's stages");
-  arguments.option("files-per-shard", options.files_per_shard, "recordings in one file of tokens")
+  arguments.option("files_per_shard", options.files_per_shard, "recordings in one file of tokens")
       .at_least(1);
   machine.describe(arguments);
   arguments.alias("o", "out");
@@ -36,6 +38,7 @@ int tokenize_command(const std::vector<std::string>& args) {
   Tokenizers tokenizers;
   if (!semantic.empty()) tokenizers.semantic = open_semantic_tokenizer(semantic, device);
   if (!codec.empty()) tokenizers.codec = open_codec(codec, Weights::best, device);
+  if (!text.empty()) tokenizers.text = open_text_encoder(text, device);
   if (!joint.empty()) tokenizers.joint = open_joint_embedding(joint, device);
   std::vector<SkippedFile> skipped;
   const auto entries = load_entries(from, &skipped);

@@ -31,6 +31,7 @@
 #include "run/run_folder.h"
 #include "systems/system.h"
 #include "train/one_batch.h"
+#include "train/phase_config.h"
 #include "train/start_from.h"
 #include "train/trainer.h"
 
@@ -119,7 +120,7 @@ KeptFiles read_settings_of_run(const std::string& folder, const std::string& wha
   return kept_files(schema, found->checkpoint.tensors);
 }
 
-struct Words {
+struct TrainFlags {
   std::string line;  // as it was typed
   std::string what, out;
   bool resume, fresh, auto_resume, dry_run, one_batch;
@@ -157,8 +158,9 @@ std::vector<std::string> unlike_recipe(const std::string& what, const std::strin
 
 // What the recipe gave where it was measured: from beside the last recipe file that has a table, or from the
 // run that goes on. None: not measured.
-std::optional<Expectation> find_expectation(const Words& words, const Recipe& recipe, const Schema& schema,
-                                            const Arguments& arguments, Reporter& reporter) {
+std::optional<Expectation> find_expectation(const TrainFlags& words, const Recipe& recipe,
+                                            const Schema& schema, const Arguments& arguments,
+                                            Reporter& reporter) {
   if (words.resume) {
     const std::string path = expectation_of_run(words.out);
     if (!std::filesystem::exists(path)) return {};
@@ -190,13 +192,13 @@ int try_one_batch(Task& task, Feed& feed, TrainerConfig config, bool steps_given
   if (!steps_given) config.steps = kOneBatchSteps;
   const OneBatchResult result = overfit_one_batch(task, *feed.training, config, reporter, stop_wanted);
   if (stop_wanted) return 130;
-  if (result.verdict == OneBatchResult::nothing) throw Error("[overfit-one-batch] " + result.words);
+  if (result.verdict == OneBatchResult::nothing) throw Error("[overfit_one_batch] " + result.words);
   reporter.note(result.words);
   return 0;
 }
 
 // What one rank does; alone, the only one.
-int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& arguments, Words words) {
+int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& arguments, TrainFlags words) {
   // The main rank looks into the run folder, and all use its settings; another machine may not see the
   // folder.
   KeptFiles files;
@@ -241,8 +243,10 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe.make_task();
   if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's
-  for (const Phase& phase : task->phases())
+  for (Phase phase : task->phases()) {
+    leave_out_frozen(phase);
     Schedule(phase.schedule, phase.optimiser.learning_rate, recipe.train.steps);
+  }
   if (words.dry_run) {
     const TrainingCost cost = training_cost(recipe, *task, feed);
     fmt::print("{}", dry_run_text(recipe, cost, feed, expectation));
@@ -328,18 +332,18 @@ int train_command(const std::vector<std::string>& args) {
   arguments.option("out", out, "folder of the run; runs/<what> when not given");
   arguments.option("resume", resume, "go on from the newest checkpoint of that folder");
   arguments.option("fresh", fresh, "move an old run in that folder aside and start anew");
-  arguments.option("auto-resume", auto_resume,
+  arguments.option("auto_resume", auto_resume,
                    "go on where that folder has a checkpoint, else start: for jobs that are started again");
   arguments.option("from", from.path, "begin with the weights of a run, a checkpoint or an exported file");
-  arguments.option("from-step", from.step, "of that run: the checkpoint of this step; 0: the newest")
+  arguments.option("from_step", from.step, "of that run: the checkpoint of this step; 0: the newest")
       .at_least(0);
-  arguments.option("from-parts", from.parts, "only weights whose names begin with one of these");
-  arguments.option("from-partly", from.partly, "pass over weights that only one of the two has");
+  arguments.option("from_parts", from.parts, "only weights whose names begin with one of these");
+  arguments.option("from_partly", from.partly, "pass over weights that only one of the two has");
   arguments.option(
-      "dry-run", dry_run,
+      "dry_run", dry_run,
       "what it would cost here and give: memory, disk, time, passes over the data; starts nothing");
   arguments.option(
-      "overfit-one-batch", one_batch,
+      "overfit_one_batch", one_batch,
       "a first check of data and model: learns one batch by heart, says whether it can; 200 steps "
       "unless --steps says otherwise; writes nothing");
   arguments.option("procs", processes, "train in this many processes on this machine; 0: in this one")
@@ -347,14 +351,14 @@ int train_command(const std::vector<std::string>& args) {
       .at_most(4096);
   arguments.alias("o", "out");
   arguments.alias("data", "data_from");
-  arguments.alias("valid-data", "valid_from");
+  arguments.alias("valid_data", "valid_from");
   arguments.alias("steps", "train.steps");
   arguments.alias("precision", "train.precision");
   arguments.settings(schema);
   arguments.example(
       "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --out runs/codec");
   arguments.example(
-      "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --dry-run");
+      "train soundstream --config recipes/soundstream/tiny.toml --data my-recordings --dry_run");
   arguments.example("train soundstream --out runs/codec --resume --steps 20000");
   arguments.example(
       "train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
@@ -365,7 +369,7 @@ int train_command(const std::vector<std::string>& args) {
   if ((dry_run || one_batch) && (resume || processes > 0))
     throw UsageError(
         fmt::format("--{} starts nothing that could be resumed or shared; leave --resume and --procs out",
-                    dry_run ? "dry-run" : "overfit-one-batch"));
+                    dry_run ? "dry_run" : "overfit_one_batch"));
   if (out.empty()) out = "runs/" + what;
 
   const Place place = read_place();

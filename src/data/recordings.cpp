@@ -24,14 +24,18 @@ int64_t RecordingsConfig::multiple_for(size_t rate) const {
   return std::max<int64_t>(multiple_of[multiple_of.size() == 1 ? 0 : rate], 1);
 }
 
+void RecordingsConfig::check_segment() const {
+  require(segment_seconds == 0 || segment_samples == 0,
+          "[data.segment_seconds] expected either this or data.segment_samples, got {} and {}; set one to 0",
+          segment_seconds, segment_samples);
+}
+
 void RecordingsConfig::check() const {
   require(!rates_hz.empty(), "[data.rates_hz] expected at least one rate, got none; try 16000");
   for (const int64_t rate : rates_hz)
     require(rate >= 1 && rate <= 10'000'000, "[data.rates_hz] expected rates of 1 to 10000000 Hz, got {}",
             rate);
-  require(segment_seconds == 0 || segment_samples == 0,
-          "[data.segment_seconds] expected either this or data.segment_samples, got {} and {}; set one to 0",
-          segment_seconds, segment_samples);
+  check_segment();
   require(segment_seconds == 0 || segment_length() > 0,
           "[data.segment_seconds] expected at least one sample, got {} s", segment_seconds);
   require(multiple_of.size() <= 1 || multiple_of.size() == rates_hz.size(),

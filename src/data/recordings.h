@@ -29,6 +29,7 @@ struct RecordingsConfig : LoaderConfig {
   int64_t segment_length() const;           // in samples of the highest rate; 0 = whole files
   int64_t multiple_for(size_t rate) const;  // of rates_hz[rate]; 1 = any length
   void check() const;                       // what one option alone cannot say
+  void check_segment() const;               // seconds or samples, for tokens as well
 };
 void describe(Schema& schema, RecordingsConfig& config);
 

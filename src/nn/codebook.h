@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <string>
 #include <vector>
 
 #include "dist/group_member.h"
@@ -101,6 +102,12 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
   HostFlag known_initialised_;
 };
 TORCH_MODULE(Codebook);
+
+// Whether that is the name, in any model, of a codebook's codes or statistics. They are moving averages
+// already and jump when a code is revived: an average of weights that takes them in lags behind its encoder.
+inline bool of_codebook(const std::string& name) {
+  return name.find(".codebook.") != std::string::npos;
+}
 
 // x / |x| over the last dimension
 at::Tensor unit_vectors(const at::Tensor& x);

@@ -1,5 +1,7 @@
 #include "roles/tokenizers.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "data/recordings.h"
 
@@ -82,7 +84,12 @@ void Tokenizers::add_columns(Batch& batch) const {
 TokenizeResult tokenize_recordings(const std::vector<ManifestEntry>& entries, const Tokenizers& tokenizers,
                                    const std::string& folder, const TokenizeOptions& options) {
   require(tokenizers.semantic || tokenizers.codec || tokenizers.joint,
-          "[tokens] nothing to make; give a semantic tokenizer, a codec, a joint embedding, or several");
+          "[tokens] nothing to make of the sound; give a semantic tokenizer, a codec, a joint embedding, or "
+          "several");
+  require(!tokenizers.text || std::any_of(entries.begin(), entries.end(),
+                                          [](const ManifestEntry& entry) { return !entry.text.empty(); }),
+          "[tokens] none of the {} recordings has a text that could be encoded; leave the text encoder out",
+          entries.size());
   const TokenColumns columns = tokenizers.columns();
   std::vector<std::string> paths;
   for (const ManifestEntry& entry : entries) paths.push_back(entry.path);

@@ -10,6 +10,7 @@
 
 #include "core/allocator.h"
 #include "core/base/error.h"
+#include "run/load_weights.h"
 
 namespace melete {
 
@@ -21,7 +22,8 @@ struct Entry {
   KeptModel about;
   std::string how, source;  // source: what the files were like
   std::any model;
-  bool used = true;  // by the job that is going on
+  std::vector<TakenWeights> weights;  // that it was made of
+  bool used = true;                   // by the job that is going on
 };
 
 struct Shelf {
@@ -95,6 +97,7 @@ std::any kept_detail::kept_or_made(const std::string& kind, const std::string& p
     if (found != all.entries.end() && found->source == source.text) {
       found->used = true;
       all.entries.splice(all.entries.begin(), all.entries, found);
+      for (const TakenWeights& taken : found->weights) tell_weights(taken);
       return found->model;
     }
     // Room for the new one first.
@@ -103,7 +106,10 @@ std::any kept_detail::kept_or_made(const std::string& kind, const std::string& p
   }
   const int64_t before = tensor_memory().live_bytes;
   Entry entry;
-  entry.model = make();
+  {
+    const WeightsListener listener([&](const TakenWeights& taken) { entry.weights.push_back(taken); });
+    entry.model = make();
+  }
   entry.about = {kind, path, 0};
   entry.how = how;
   entry.source = source.text;

@@ -17,6 +17,23 @@ std::string weights_name(Weights weights) {
   return weights == Weights::best ? "ema" : weights == Weights::online ? "online" : "untrained";
 }
 
+namespace {
+thread_local WeightsListener* listeners = nullptr;
+}
+
+WeightsListener::WeightsListener(std::function<void(const TakenWeights&)> hear)
+    : hear_(std::move(hear)), outer_(listeners) {
+  listeners = this;
+}
+
+WeightsListener::~WeightsListener() {
+  listeners = outer_;
+}
+
+void tell_weights(const TakenWeights& taken) {
+  for (const WeightsListener* one = listeners; one != nullptr; one = one->outer_) one->hear_(taken);
+}
+
 FoundCheckpoint open_checkpoint(const std::string& path, const std::string& where) {
   if (!std::filesystem::is_directory(path)) return {path, load_checkpoint(path)};
   auto found = latest_usable(path, [](const std::string&) {});
@@ -51,6 +68,7 @@ bool load_weights(torch::nn::Module& module, const std::string& prefix, const Fo
   };
   for (const auto& item : module.named_parameters()) load(item.key(), item.value());
   for (const auto& item : module.named_buffers()) load(item.key(), item.value());
+  tell_weights({found.path, weights, averaged});
   return averaged;
 }
 

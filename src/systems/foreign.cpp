@@ -96,6 +96,10 @@ std::vector<std::string> export_checkpoint(const std::string& run_or_checkpoint,
   const FoundCheckpoint found = open_checkpoint(run_or_checkpoint, "export");
   const std::string extension = std::filesystem::path(out).extension().string();
   const std::unique_ptr<Exporter> exporter = make_exporter(found);
+  // A package to go on from holds both.
+  if (request.purpose != ExportFor::training)
+    tell_weights({found.path, request.weights,
+                  request.weights == Weights::best && !found.checkpoint.part("ema.average.").empty()});
   if (extension == ".pt" || extension == ".pth") return exporter->write_torch(out, request);
   require(extension == ".safetensors",
           "[export] expected an output ending in .pt (for a Python system) or .safetensors (melete), got {}",

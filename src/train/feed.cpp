@@ -90,7 +90,8 @@ Collection mixed(const Collection& own, const Collection& other, double other_sh
 // Samples of a segment mean nothing to tokens until it is known what they were made from.
 double token_segment_seconds(const RecordingsConfig& data, const TokenColumns& columns,
                              const std::string& folder) {
-  if (data.segment_seconds > 0 || data.segment_samples == 0) return data.segment_seconds;
+  data.check_segment();
+  if (data.segment_samples == 0) return data.segment_seconds;
   int64_t highest = 0;
   for (const TokenColumn& column : columns.list) highest = std::max(highest, column.rate_hz);
   require(

@@ -150,7 +150,7 @@ std::string OnTrack::likely_causes(const std::string& side, const std::string& n
     causes.push_back(
         "is the data of another kind, or clipped or silent (`melete data check`), or is the "
         "learning rate wrong");
-  return fmt::format("{}? `--overfit-one-batch` tells data from model", fmt::join(causes, "; "));
+  return fmt::format("{}? `--overfit_one_batch` tells data from model", fmt::join(causes, "; "));
 }
 
 void OnTrack::judge_opponents(const StepReport& report) {

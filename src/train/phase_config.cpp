@@ -1,8 +1,12 @@
 #include "train/phase_config.h"
 
+#include <fnmatch.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "config/schema.h"
+#include "core/base/error.h"
 
 namespace melete {
 
@@ -21,6 +25,28 @@ Phase make_phase(const std::string& name, const PhaseConfig& config) {
   phase.clip_norm = config.clip_norm;
   phase.frozen = config.frozen;
   return phase;
+}
+
+void leave_out_frozen(Phase& phase) {
+  const auto names = [](const std::string& pattern, const auto& parameter) {
+    return ::fnmatch(pattern.c_str(), parameter.first.c_str(), 0) == 0;
+  };
+  // All are looked for before any goes: two patterns may name the same.
+  for (const std::string& pattern : phase.frozen)
+    require(std::any_of(phase.groups.begin(), phase.groups.end(),
+                        [&](const ParameterGroup& group) {
+                          return std::any_of(
+                              group.parameters.begin(), group.parameters.end(),
+                              [&](const auto& parameter) { return names(pattern, parameter); });
+                        }),
+            "[frozen] no parameter of phase {} is called `{}`", phase.name, pattern);
+  for (ParameterGroup& group : phase.groups)
+    std::erase_if(group.parameters, [&](const auto& parameter) {
+      return std::any_of(phase.frozen.begin(), phase.frozen.end(),
+                         [&](const std::string& pattern) { return names(pattern, parameter); });
+    });
+  std::erase_if(phase.groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
+  require(!phase.groups.empty(), "[frozen] nothing of phase {} is left to train", phase.name);
 }
 
 NamedTensors parameters_of(const torch::nn::Module& module, const std::string& prefix) {

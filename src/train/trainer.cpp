@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <ATen/Context.h>
-#include <fnmatch.h>
 #include <torch/nn/module.h>
 
 #include <fmt/ranges.h>
@@ -15,23 +14,12 @@
 #include "core/base/random.h"
 #include "core/device.h"
 #include "dist/group_member.h"
+#include "train/phase_config.h"
 #include "train/scopes.h"
 
 namespace melete {
 
 namespace {
-
-void leave_out_frozen(Phase& phase) {
-  for (const std::string& pattern : phase.frozen) {
-    size_t matched = 0;
-    for (ParameterGroup& group : phase.groups)
-      matched += std::erase_if(group.parameters, [&](const auto& parameter) {
-        return ::fnmatch(pattern.c_str(), parameter.first.c_str(), 0) == 0;
-      });
-    require(matched > 0, "[frozen] no parameter of phase {} is called `{}`", phase.name, pattern);
-  }
-  std::erase_if(phase.groups, [](const ParameterGroup& group) { return group.parameters.empty(); });
-}
 
 // Sums of named scalars over micro-batches, kept on their device until the end of the phase.
 class Sums {

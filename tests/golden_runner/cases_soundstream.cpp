@@ -136,7 +136,7 @@ void check_discriminators(const Case& c, Checker& check) {
       "apply_grad_penalty", c.json.value("what", "").find("gradient penalty") != std::string::npos);
   ReplayDraws draws(c, "rand.");
   const auto losses = model->discriminators->losses(
-      model->new_contest(prepared(c, model, "wave"), &draws, model->is_training()), penalty);
+      model->make_pair(prepared(c, model, "wave"), &draws, model->is_training()), penalty);
 
   at::Tensor total = at::zeros({}), scales = at::zeros({});
   for (const auto& [ours, value] : losses) {

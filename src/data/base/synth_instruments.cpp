@@ -35,7 +35,8 @@ void add_partial(Signal& signal, double frequency_hz, double amplitude, double a
 }
 
 // Holds for note.seconds, then lets go: the level of a key under a finger.
-void hold(Signal& signal, double attack_seconds, double held_seconds, double release_seconds, int rate_hz) {
+void shape_loudness(Signal& signal, double attack_seconds, double held_seconds, double release_seconds,
+                    int rate_hz) {
   const double attack = attack_seconds * rate_hz, held = held_seconds * rate_hz,
                release = release_seconds * rate_hz;
   for (size_t i = 0; i < signal.size(); ++i) {
@@ -109,7 +110,7 @@ Signal plucked_string_note(const NoteRequest& note, const Timbre& timbre, Rng& r
     if (++place == line.size()) place = 0;
   }
   high_pass(out, 40, rate);
-  hold(out, 0.0015, note.seconds, 0.3, rate);
+  shape_loudness(out, 0.0015, note.seconds, 0.3, rate);
   finish(out, note.velocity, rate);
   return out;
 }
@@ -161,7 +162,7 @@ Signal bass_note(const NoteRequest& note, const Timbre& timbre, Rng& rng) {
     add_partial(out, note.frequency_hz * n, hollow * std::pow(n, -steepness), 0.006, decay,
                 rng.uniform(0, 0.3), note.rate_hz);
   }
-  hold(out, 0.005, note.seconds, release_seconds, note.rate_hz);
+  shape_loudness(out, 0.005, note.seconds, release_seconds, note.rate_hz);
   finish(out, note.velocity, note.rate_hz);
   return out;
 }
@@ -185,7 +186,7 @@ Signal pad_note(const NoteRequest& note, const Timbre& timbre, Rng& rng) {
     const double along = static_cast<double>(i) * swell;
     out[i] += bright[i] * (0.25 + 0.75 * std::sin(std::numbers::pi * along));
   }
-  hold(out, attack_seconds, note.seconds, release_seconds, note.rate_hz);
+  shape_loudness(out, attack_seconds, note.seconds, release_seconds, note.rate_hz);
   finish(out, note.velocity, note.rate_hz);
   return out;
 }
@@ -208,7 +209,7 @@ Signal organ_note(const NoteRequest& note, const Timbre& timbre, Rng& rng) {
   }
   Oscillator turning(5.5 + timbre.brightness, rng.uniform(0, kTau), note.rate_hz);
   for (double& sample : out) sample *= 1.0 + 0.12 * turning.next();
-  hold(out, 0.012, note.seconds, release_seconds, note.rate_hz);
+  shape_loudness(out, 0.012, note.seconds, release_seconds, note.rate_hz);
   finish(out, note.velocity, note.rate_hz);
   return out;
 }

@@ -178,7 +178,7 @@ class StageGeneration : public Generation {
     at::Tensor features;
     if (!model->stage().text.enabled()) {
       const std::string path = text_encoder_.empty() ? setting_of(loaded, "text_from") : text_encoder_;
-      require(!path.empty(), "[{}] this model is conditioned on text; give --text-encoder FILE", stage_);
+      require(!path.empty(), "[{}] this model is conditioned on text; give --text_encoder FILE", stage_);
       features = open_text_encoder(path, device)->encode({text_}).embeddings.to(device);
     }
     request.condition = model->condition({text_}, features);

@@ -103,7 +103,7 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device devi
   }
   if (model.needs_text_encoder()) {
     const std::string text = paths.text.empty() ? setting_of(semantic, "text_from") : paths.text;
-    require(!text.empty(), "[audiolm] these models are conditioned on text; give --text-encoder FILE");
+    require(!text.empty(), "[audiolm] these models are conditioned on text; give --text_encoder FILE");
     model.text_encoder = open_text_encoder(text, device);
     if (model.semantic->stage().conditioned() && !model.semantic->stage().text.enabled())
       require_same("text encoder", semantic, setting_of(semantic, "text_identity"),

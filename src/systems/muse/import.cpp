@@ -167,7 +167,7 @@ ImportedCheckpoint import_transformers(const PackageSource& source) {
                    {"data", {{"height", height}}}};
   package.notes().push_back(
       "its VQ-GAN is in the same file: import it with --arguments take=vae and give it as vqgan_from (train) "
-      "or --vqgan (generate); its text is that of a T5: text_from, --text-encoder");
+      "or --vqgan (generate); its text is that of a T5: text_from, --text_encoder");
   if (given.contains("cond_image_size")) {
     settings["smaller_height"] = given["cond_image_size"];
     settings["smaller_vqgan_identity"] = tokenizer("cond_vae.").identity();

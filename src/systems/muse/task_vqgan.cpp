@@ -9,6 +9,7 @@
 #include "losses/adversarial.h"
 #include "losses/picture_quality.h"
 #include "losses/quality.h"
+#include "nn/codebook.h"
 #include "run/sample_writer.h"
 #include "systems/muse/system.h"
 
@@ -155,11 +156,7 @@ std::map<std::string, double> VqganTask::chance_levels() const {
 
 bool VqganTask::averaged(const std::string& name) const {
   if (config_.model.as_upstream) return true;
-  // Codebooks are moving averages already, and jump when a code is revived: theirs are the online ones.
-  static const std::set<std::string> kOfCodebook = {"initialised", "counts", "embedding_sum", "embedding"};
-  const bool of_codebook =
-      name.starts_with("vae.quantizer.") && kOfCodebook.count(name.substr(name.rfind('.') + 1)) > 0;
-  return name.starts_with("vae.") && !of_codebook;
+  return name.starts_with("vae.") && !of_codebook(name);
 }
 
 }  // namespace melete::muse

@@ -60,7 +60,7 @@ class MusicLmGeneration final : public Generation {
 
   std::vector<std::string> examples() const override {
     return {"musiclm --from runs --text \"a slow sad piano\" --samples 4 --seconds 5 -o out.wav",
-            "musiclm --from runs --like song.wav --samples 4 --keep-all -o out.wav",
+            "musiclm --from runs --like song.wav --samples 4 --keep_all -o out.wav",
             "musiclm --from runs --text \"bells\" --seconds 30 --window_seconds 4 --overlap_seconds 2 -o "
             "long.wav",
             "musiclm --from runs --story \"0 a slow organ; 8 a fast drum beat\" --seconds 16 -o story.wav"};

@@ -59,7 +59,7 @@ std::vector<Judgement> DiscriminatorsImpl::forward(const at::Tensor& wave) {
   return judgements;
 }
 
-std::vector<DiscriminatorsImpl::Seen> DiscriminatorsImpl::look(const at::Tensor& wave) {
+std::vector<DiscriminatorsImpl::Seen> DiscriminatorsImpl::inputs_and_logits(const at::Tensor& wave) {
   std::vector<Seen> seen{{wave, stft(wave.flatten(0, 1)).logits}};
   at::Tensor scaled = wave;
   for (size_t i = 0; i < scales->size(); ++i) {
@@ -75,16 +75,16 @@ std::vector<std::string> DiscriminatorsImpl::names() const {
   return all;
 }
 
-NamedLosses DiscriminatorsImpl::losses(const Contest& contest, bool with_penalty) {
+NamedLosses DiscriminatorsImpl::losses(const RealAndFake& pair, bool with_penalty) {
   std::vector<Seen> real, fake;
-  if (contest.real_judged.empty() || with_penalty) {
-    at::Tensor real_wave = contest.real.detach();
+  if (pair.real_judged.empty() || with_penalty) {
+    at::Tensor real_wave = pair.real.detach();
     if (with_penalty) real_wave.requires_grad_();
-    real = look(real_wave);
-    fake = look(contest.fake.detach());
+    real = inputs_and_logits(real_wave);
+    fake = inputs_and_logits(pair.fake.detach());
   } else {
-    for (const Judgement& judged : contest.real_judged) real.push_back({{}, judged.logits});
-    for (const Judgement& judged : contest.fake_judged) fake.push_back({{}, judged.logits});
+    for (const Judgement& judged : pair.real_judged) real.push_back({{}, judged.logits});
+    for (const Judgement& judged : pair.fake_judged) fake.push_back({{}, judged.logits});
   }
   NamedLosses losses, penalties;
   for (size_t i = 0; i < real.size(); ++i) {
@@ -107,8 +107,8 @@ SoundStreamGanImpl::SoundStreamGanImpl(const SoundStreamGanConfig& config)
   discriminators = register_module("discriminators", Discriminators(config));
 }
 
-SoundStreamGanImpl::Opposition SoundStreamGanImpl::oppose(const std::vector<Judgement>& real,
-                                                          const std::vector<Judgement>& fake) const {
+SoundStreamGanImpl::JudgedLosses SoundStreamGanImpl::losses_by_judges(
+    const std::vector<Judgement>& real, const std::vector<Judgement>& fake) const {
   std::vector<at::Tensor> adversarial, features;
   for (size_t i = 0; i < fake.size(); ++i) {
     adversarial.push_back(hinge_generator_loss(fake[i].logits));
@@ -117,15 +117,15 @@ SoundStreamGanImpl::Opposition SoundStreamGanImpl::oppose(const std::vector<Judg
   return {at::stack(adversarial).mean(), at::stack(features).mean()};
 }
 
-at::Tensor SoundStreamGanImpl::weighted(const Opposition& opposition) const {
-  return config_.loss.adversarial_weight * opposition.adversarial +
-         config_.loss.feature_weight * opposition.feature;
+at::Tensor SoundStreamGanImpl::weighted(const JudgedLosses& by_judges) const {
+  return config_.loss.adversarial_weight * by_judges.adversarial +
+         config_.loss.feature_weight * by_judges.feature;
 }
 
-at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, const at::Tensor& fake,
-                                    Opposition& opposition) {
-  contest.real = real.detach();
-  contest.fake = fake.detach();
+at::Tensor SoundStreamGanImpl::judge_for_both_phases(RealAndFake& pair, const at::Tensor& real,
+                                                     const at::Tensor& fake, JudgedLosses& by_judges) {
+  pair.real = real.detach();
+  pair.fake = fake.detach();
   const at::Tensor judged_fake = fake.detach().requires_grad_();
   std::vector<at::Tensor> weights;
   for (const at::Tensor& weight : discriminators->parameters())
@@ -133,12 +133,12 @@ at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, co
   // The graph is recorded with the discriminators' weights in it, for their own phase later; here only the
   // gradient of the fake wave is asked for, so no gradient of a weight is computed.
   for (const at::Tensor& weight : weights) weight.requires_grad_(true);
-  contest.real_judged = discriminators->forward(contest.real);
-  contest.fake_judged = discriminators->forward(judged_fake);
+  pair.real_judged = discriminators->forward(pair.real);
+  pair.fake_judged = discriminators->forward(judged_fake);
   for (const at::Tensor& weight : weights) weight.requires_grad_(false);
 
-  opposition = oppose(contest.real_judged, contest.fake_judged);
-  const at::Tensor total = weighted(opposition);
+  by_judges = losses_by_judges(pair.real_judged, pair.fake_judged);
+  const at::Tensor total = weighted(by_judges);
   at::Tensor gradient;
   {
     const AutocastScope off(total.device().type(), false);  // see gradient_penalty()
@@ -150,7 +150,7 @@ at::Tensor SoundStreamGanImpl::hold(Contest& contest, const at::Tensor& real, co
 
 SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
     const at::Tensor& given, Draws* draws, const std::optional<at::Tensor>& target,
-    std::optional<bool> denoise, Contest* contest, bool judged) {
+    std::optional<bool> denoise, RealAndFake* pair, bool judged) {
   const at::Tensor wave = codec->prepare(given);
   const at::Tensor wanted = target ? codec->prepare(*target) : wave;
   // audiolm-pytorch compares spectra and features with its noisy input even when it learns to denoise.
@@ -167,25 +167,25 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
                                                 : at::zeros({}, fake.options());
   const at::Tensor commitment = result.output.quantized.losses.sum();
 
-  Opposition opposition;
+  JudgedLosses by_judges;
   at::Tensor against;
   if (!judged) {
-    opposition = {at::zeros({}, fake.options()), at::zeros({}, fake.options())};
+    by_judges = {at::zeros({}, fake.options()), at::zeros({}, fake.options())};
     against = at::zeros({}, fake.options());
-  } else if (contest != nullptr && at::GradMode::is_enabled()) {
-    against = hold(*contest, real, fake, opposition);
+  } else if (pair != nullptr && at::GradMode::is_enabled()) {
+    against = judge_for_both_phases(*pair, real, fake, by_judges);
   } else {
     // In the generator's phase nothing here but `fake` requires gradients, so judging the real wave records
     // nothing.
-    opposition = oppose(discriminators->forward(real), discriminators->forward(fake));
-    against = weighted(opposition);
+    by_judges = losses_by_judges(discriminators->forward(real), discriminators->forward(fake));
+    against = weighted(by_judges);
   }
   result.total =
       weights.reconstruction_weight * reconstruction + weights.mel_weight * mel + against + commitment;
   result.named = {{"reconstruction", reconstruction.detach()},
                   {"mel", mel.detach()},
-                  {"adversarial", opposition.adversarial.detach()},
-                  {"feature", opposition.feature.detach()},
+                  {"adversarial", by_judges.adversarial.detach()},
+                  {"feature", by_judges.feature.detach()},
                   {"commitment", commitment.detach()}};
   if (weights.root_spectrum_weight > 0) {
     const at::Tensor roots = root_spectrum_loss_(real.flatten(0, 1), fake.flatten(0, 1));
@@ -200,12 +200,12 @@ SoundStreamGanImpl::GeneratorLosses SoundStreamGanImpl::generator_losses(
   return result;
 }
 
-Contest SoundStreamGanImpl::new_contest(const at::Tensor& given, Draws* draws, bool update) {
+RealAndFake SoundStreamGanImpl::make_pair(const at::Tensor& given, Draws* draws, bool update) {
   const at::NoGradGuard no_grad;
-  Contest contest;
-  contest.real = codec->prepare(given);
-  contest.fake = codec->forward(contest.real, draws, update).wave.to(at::kFloat);
-  return contest;
+  RealAndFake pair;
+  pair.real = codec->prepare(given);
+  pair.fake = codec->forward(pair.real, draws, update).wave.to(at::kFloat);
+  return pair;
 }
 
 }  // namespace melete

@@ -46,7 +46,7 @@ using NamedLosses = std::vector<std::pair<std::string, at::Tensor>>;
 
 // Real and generated waves before the discriminators. When the generator's phase has judged them already, the
 // discriminators' phase goes on from there and pays for no second forward pass.
-struct Contest {
+struct RealAndFake {
   at::Tensor real, fake;                            // [batch, channels, samples], without gradient
   std::vector<Judgement> real_judged, fake_judged;  // empty when they have still to be judged
 
@@ -61,7 +61,7 @@ struct DiscriminatorsImpl : torch::nn::Module {
 
   // Hinge losses by name: "stft", "scale:1", "scale:0.5", ...; with gradient_penalty also
   // "stft_gradient_penalty", ...
-  NamedLosses losses(const Contest& contest, bool gradient_penalty);
+  NamedLosses losses(const RealAndFake& pair, bool gradient_penalty);
   std::vector<std::string> names() const;  // of these
 
   StftDiscriminator stft{nullptr};
@@ -73,7 +73,7 @@ struct DiscriminatorsImpl : torch::nn::Module {
   struct Seen {
     at::Tensor input, logits;
   };
-  std::vector<Seen> look(const at::Tensor& wave);
+  std::vector<Seen> inputs_and_logits(const at::Tensor& wave);
 
   std::vector<std::string> names_;
   std::vector<int64_t> factors_;
@@ -88,16 +88,16 @@ struct SoundStreamGanImpl : torch::nn::Module {
     NamedLosses named;  // unweighted: reconstruction, mel, adversarial, feature, commitment; root_spectrum
     SoundStreamImpl::Output output;
   };
-  // wave [batch, samples]; target: what should come out (denoising), else the wave itself. With `contest`,
+  // wave [batch, samples]; target: what should come out (denoising), else the wave itself. With `pair`,
   // the discriminators' view of both waves is kept there for their own phase. judged: false leaves the
   // discriminators out altogether.
   GeneratorLosses generator_losses(const at::Tensor& wave, Draws* draws,
                                    const std::optional<at::Tensor>& target = {},
-                                   std::optional<bool> denoise = {}, Contest* contest = nullptr,
+                                   std::optional<bool> denoise = {}, RealAndFake* pair = nullptr,
                                    bool judged = true);
-  // A contest on a new batch. The generator runs without gradient; `update` lets its codebooks follow here,
+  // A pair on a new batch. The generator runs without gradient; `update` lets its codebooks follow here,
   // too (audiolm-pytorch).
-  Contest new_contest(const at::Tensor& wave, Draws* draws, bool update);
+  RealAndFake make_pair(const at::Tensor& wave, Draws* draws, bool update);
 
   const SoundStreamGanConfig& config() const { return config_; }
 
@@ -106,14 +106,15 @@ struct SoundStreamGanImpl : torch::nn::Module {
 
  private:
   // Losses that the discriminators give the generator, unweighted.
-  struct Opposition {
+  struct JudgedLosses {
     at::Tensor adversarial, feature;
   };
-  Opposition oppose(const std::vector<Judgement>& real, const std::vector<Judgement>& fake) const;
-  at::Tensor weighted(const Opposition& opposition) const;
-  // Judges both waves once for both phases. Returns a scalar with the value of the weighted opposition, whose
+  JudgedLosses losses_by_judges(const std::vector<Judgement>& real, const std::vector<Judgement>& fake) const;
+  at::Tensor weighted(const JudgedLosses& by_judges) const;
+  // Judges both waves once for both phases. Returns a scalar with the value of the weighted losses, whose
   // gradient reaches the generator through `fake` alone.
-  at::Tensor hold(Contest& contest, const at::Tensor& real, const at::Tensor& fake, Opposition& opposition);
+  at::Tensor judge_for_both_phases(RealAndFake& pair, const at::Tensor& real, const at::Tensor& fake,
+                                   JudgedLosses& by_judges);
 
   SoundStreamGanConfig config_;
   MultiScaleMelLoss mel_loss_;

@@ -4,13 +4,13 @@
 #include <torch/nn/module.h>
 
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "data/batch.h"
 #include "losses/adversarial.h"
 #include "losses/intelligibility.h"
 #include "losses/quality.h"
+#include "nn/codebook.h"
 #include "run/sample_writer.h"
 
 namespace melete {
@@ -92,15 +92,15 @@ bool SoundStreamTask::judged(int64_t step) const {
 }
 
 Losses SoundStreamTask::generator_losses(const Batch& batch, const StepContext& context) {
-  Contest* contest = nullptr;
+  RealAndFake* pair = nullptr;
   if (!config_.own_discriminator_batches && judged(context.step)) {
-    // Only the newest contest keeps its judgements, so that accumulation does not hold many graphs at once.
-    for (Contest& older : contests_) older.forget_judgements();
-    contests_.resize(static_cast<size_t>(context.micro_batch));
-    contest = &contests_.emplace_back();
+    // Only the newest pair keeps its judgements, so that accumulation does not hold many graphs at once.
+    for (RealAndFake& older : pairs_) older.forget_judgements();
+    pairs_.resize(static_cast<size_t>(context.micro_batch));
+    pair = &pairs_.emplace_back();
   }
   const auto result =
-      gan_->generator_losses(batch["wave"], context.draws, {}, {}, contest, judged(context.step));
+      gan_->generator_losses(batch["wave"], context.draws, {}, {}, pair, judged(context.step));
   Losses losses{result.total, result.named};
   add_code_use(losses.named, result.output.quantized, *gan_->codec->quantizer);
   return losses;
@@ -111,11 +111,11 @@ Losses SoundStreamTask::discriminator_losses(const Batch& batch, const StepConte
   const bool penalty = every > 0 && context.step % every == 0;
   // audiolm-pytorch moves its codebooks here a second time.
   const bool update = config_.model.codec.as_audiolm_pytorch;
-  const Contest contest = config_.own_discriminator_batches
-                              ? gan_->new_contest(batch["wave"], context.draws, update)
-                              : std::exchange(contests_.at(static_cast<size_t>(context.micro_batch)), {});
+  const RealAndFake pair = config_.own_discriminator_batches
+                               ? gan_->make_pair(batch["wave"], context.draws, update)
+                               : std::exchange(pairs_.at(static_cast<size_t>(context.micro_batch)), {});
   Losses losses;
-  for (const auto& [name, value] : gan_->discriminators->losses(contest, penalty)) {
+  for (const auto& [name, value] : gan_->discriminators->losses(pair, penalty)) {
     losses.total = losses.total.defined() ? losses.total + value : value;
     losses.named.emplace_back(name, value.detach());
   }
@@ -166,11 +166,7 @@ std::map<std::string, double> SoundStreamTask::chance_levels() const {
 
 bool SoundStreamTask::averaged(const std::string& name) const {
   if (config_.model.codec.as_audiolm_pytorch) return true;
-  // Codebooks are moving averages already, and jump when a code is revived: theirs are the online ones.
-  static const std::set<std::string> kOfCodebook = {"initialised", "counts", "embedding_sum", "embedding"};
-  const bool of_codebook =
-      name.starts_with("codec.quantizer.") && kOfCodebook.count(name.substr(name.rfind('.') + 1)) > 0;
-  return name.starts_with("codec.") && !of_codebook;
+  return name.starts_with("codec.") && !of_codebook(name);
 }
 
 }  // namespace melete

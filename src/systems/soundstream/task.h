@@ -51,7 +51,7 @@ class SoundStreamTask : public Task {
   SoundStreamTaskConfig config_;
   nlohmann::ordered_json whole_config_;
   SoundStreamGan gan_;
-  std::vector<Contest> contests_;  // one a micro-batch of this step
+  std::vector<RealAndFake> pairs_;  // one a micro-batch of this step
 };
 
 }  // namespace melete

@@ -132,15 +132,15 @@ Losses VocosTask::generator_losses(const at::Tensor& wave) {
 }
 
 Losses VocosTask::discriminator_losses(const at::Tensor& wave) {
-  Contest contest;
+  RealAndFake pair;
   {
     const at::NoGradGuard no_grad;
-    contest.fake = copy(wave);
-    contest.real = as_long_as(wave, contest.fake).unsqueeze(1);
-    contest.fake = contest.fake.unsqueeze(1);
+    pair.fake = copy(wave);
+    pair.real = as_long_as(wave, pair.fake).unsqueeze(1);
+    pair.fake = pair.fake.unsqueeze(1);
   }
   Losses losses;
-  for (const auto& [name, value] : gan_->discriminators->losses(contest, false)) {
+  for (const auto& [name, value] : gan_->discriminators->losses(pair, false)) {
     losses.total = losses.total.defined() ? losses.total + value : value;
     losses.named.emplace_back(name, value.detach());
   }
