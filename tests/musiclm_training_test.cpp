@@ -224,7 +224,7 @@ TEST_P(MulanResume, AResumedRunHasTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimisers, MulanResume, ::testing::Values("adam", "lion"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& made) { return std::string(made.param); });
 
 TEST(MusicLmTraining, ABatchOfOneIsRefused) {
   const auto recipe = make_mulan_recipe();
@@ -271,18 +271,27 @@ TEST(MusicLmTraining, CollapsedTowersRaiseTheAlarm) {
     std::atomic<bool> stop{false};
     trainer.run(stop);
     EXPECT_THAT(heard.all, ::testing::SizeIs(collapsed ? 1 : 0));
-    if (collapsed) EXPECT_THAT(heard.all.front(), ::testing::HasSubstr("collapsed at step 1"));
+    if (!collapsed) continue;
+    EXPECT_THAT(heard.all.front(), ::testing::HasSubstr("collapsed at step 1"));
   }
 }
 
 // Writes down what it was given to read.
-class Listening : public ByteTokenizer {
+class Listening : public TextTokenizer {
  public:
+  std::string kind() const override { return bytes_.kind(); }
+  int64_t vocabulary() const override { return bytes_.vocabulary(); }
+  const std::string& identity() const override { return bytes_.identity(); }
   std::vector<int64_t> pieces(std::string_view text) const override {
     read.emplace_back(text);
-    return ByteTokenizer::pieces(text);
+    return bytes_.pieces(text);
   }
+  std::string text(const std::vector<int64_t>& ids) const override { return bytes_.text(ids); }
+
   mutable std::vector<std::string> read;
+
+ private:
+  ByteTokenizer bytes_;
 };
 
 struct TaggedTask {
