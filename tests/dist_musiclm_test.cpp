@@ -29,13 +29,13 @@ time_mask = 0
 [model.audio.transformer]
 dim = 16
 depth = 2
-heads = 2
-head_dim = 8
+heads = 1
+head_dim = 32
 [model.text.transformer]
 dim = 16
 depth = 2
-heads = 2
-head_dim = 8
+heads = 1
+head_dim = 32
 [task.optimiser]
 eps = 1e-3
 [data]
@@ -81,6 +81,16 @@ TEST_F(MulanRanks, TwoOfFourAndFourOfTwoEqualOneOfEight) {
   // Rows of other ranks really count: pairs held against their own four alone give another model.
   train("apart", 4, {"--batch_size", "4", "--train.accumulate", "2"});
   EXPECT_GT(between("one", "apart", 4), 100 * kRounding);
+}
+
+TEST_F(MulanRanks, EveryLossIsThatOfTheWholeBatch) {
+  for (const char* kind : {"softmax", "sigmoid"}) {
+    const std::string one = std::string("one_") + kind, two = std::string("two_") + kind;
+    train(one, 3, {"--batch_size", "6", "--model.contrast.kind", kind});
+    train(two, 3, {"--batch_size", "3", "--procs", "2", "--model.contrast.kind", kind});
+    EXPECT_LT(between(one, two, 3), kRounding) << kind;
+  }
+  EXPECT_GT(between("one_softmax", "one_sigmoid", 3), 100 * kRounding);
 }
 
 TEST_F(MulanRanks, UnevenSharesEqualOne) {

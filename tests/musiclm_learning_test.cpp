@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <cmath>
+
 #include "base/temporary_folder.h"
 #include "core/base/random.h"
 #include "core/engine.h"
@@ -10,6 +12,8 @@
 #include "data/loader.h"
 #include "data/recordings.h"
 #include "run/reporter.h"
+#include "systems/musiclm/embed.h"
+#include "systems/musiclm/evaluate.h"
 #include "systems/musiclm/system.h"
 #include "train/trainer.h"
 
@@ -75,6 +79,25 @@ TEST(MusicLmLearning, CaptionsOfUnheardPiecesAreFound) {
   }
   EXPECT_GT(value_of(after, "temperature"), 0);
   EXPECT_LT(value_of(after, "audio_alike"), 0.9);
+
+  // It names the instrument of the melody, which captions say in words.
+  const auto embedding = open_mulan(FoundCheckpoint{"trained", trainer.checkpoint()});
+  musiclm::EvaluatedPairs pairs;
+  std::vector<std::string> paths;
+  for (const ManifestEntry& entry : held_out->entries()) {
+    paths.push_back(entry.path);
+    pairs.texts.push_back(entry.text);
+  }
+  pairs.audio = musiclm::embed_files(*embedding, paths);
+  const std::vector<std::string> instruments = {"plucked string melody", "bell melody", "organ melody"};
+  const musiclm::ZeroShotTable named =
+      musiclm::evaluate_zero_shot(pairs, musiclm::ZeroShot(*embedding, instruments, {"{}"}, 1));
+  const auto asked = named.confusion.sum().item<int64_t>();
+  std::printf("  instrument named right %.3f of %d (guessing 0.333, the most frequent %.3f)\n",
+              named.accuracy(), static_cast<int>(asked), named.majority());
+  ASSERT_GE(asked, kAmong);
+  // More than three spreads of guessing.
+  EXPECT_GT(named.accuracy(), 1.0 / 3 + 3 * std::sqrt(2.0 / 9 / static_cast<double>(asked)));
 }
 
 }  // namespace musiclm_learning_test

@@ -1,13 +1,18 @@
 // Training MuLaN and MusicLM's stages: they learn a batch, a checkpoint alone makes the embedding, a batch of
 // one is refused.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <cmath>
+#include <functional>
+#include <set>
 
 #include "core/base/error.h"
 #include "nn/draws.h"
 #include "run/checkpoint.h"
+#include "run/reporter.h"
 #include "run/run_folder.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task.h"
@@ -53,7 +58,7 @@ musiclm::Mulan small_model() {
     tower->dim = 32;
     tower->depth = 3;
     tower->heads = 2;
-    tower->head_dim = 16;
+    tower->head_dim = 32;  // which the attention kernel takes
   }
   config.audio.spectrogram = {128, 128, 64};
   config.text.vocabulary = 50;
@@ -66,8 +71,8 @@ void make_small(Schema& s) {
   for (const std::string tower : {"model.audio.transformer.", "model.text.transformer."}) {
     s.set(tower + "dim", "32");
     s.set(tower + "depth", "2");
-    s.set(tower + "heads", "2");
-    s.set(tower + "head_dim", "16");
+    s.set(tower + "heads", "1");
+    s.set(tower + "head_dim", "32");
   }
   s.set("model.dim", "16");
   s.set("model.text.window", "64");
@@ -187,7 +192,9 @@ TEST(MusicLmTraining, PaddedRowsAreWhatTheyAreAlone) {
 }
 
 // Every step has another batch and other draws; the second half comes from a checkpoint.
-TEST(MusicLmTraining, AResumedRunHasTheSameBits) {
+class MulanResume : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MulanResume, AResumedRunHasTheSameBits) {
   const auto run = [](int64_t steps, const Checkpoint* from) {
     torch::manual_seed(1);
     const auto recipe = make_mulan_recipe();
@@ -197,6 +204,7 @@ TEST(MusicLmTraining, AResumedRunHasTheSameBits) {
     settings.set("model.audio.augment.stretch", "0.8");
     settings.set("model.audio.augment.time_mask", "8");
     settings.set("task.templates", "[\"{}\", \"the sound of {}\"]");
+    settings.set("task.optimiser.kind", GetParam());
     recipe->settle_on_paper();
     const auto task = recipe->make_task();
     OtherBatches source;
@@ -215,12 +223,163 @@ TEST(MusicLmTraining, AResumedRunHasTheSameBits) {
       at::equal(whole.tensors.at("model.audio_head.weight"), half.tensors.at("model.audio_head.weight")));
 }
 
+INSTANTIATE_TEST_SUITE_P(Optimisers, MulanResume, ::testing::Values("adam", "lion"),
+                         [](const auto& made) { return std::string(made.param); });
+
 TEST(MusicLmTraining, ABatchOfOneIsRefused) {
   const auto recipe = make_mulan_recipe();
   Schema settings = recipe->schema();
   make_small(settings);
   settings.set("batch_size", "1");
   EXPECT_THROW(recipe->settle_on_paper(), Error);
+}
+
+class Warnings : public Reporter {
+ public:
+  void warning(const std::string& text) override { all.push_back(text); }
+  std::vector<std::string> all;
+};
+
+// Said at a validation, whether samples are written or not.
+TEST(MusicLmTraining, CollapsedTowersRaiseTheAlarm) {
+  for (const bool collapsed : {false, true}) {
+    torch::manual_seed(1);
+    const auto recipe = make_mulan_recipe();
+    Schema settings = recipe->schema();
+    make_small(settings);
+    settings.set("task.optimiser.learning_rate", "1e-6");
+    recipe->settle_on_paper();
+    const auto task = recipe->make_task();
+    if (collapsed) {
+      const at::NoGradGuard no_grad;
+      musiclm::Mulan mulan = dynamic_cast<musiclm::MulanTask&>(*task).mulan();
+      for (torch::nn::Linear& head : {std::ref(mulan->audio_head), std::ref(mulan->text_head)}) {
+        head->weight.zero_();
+        head->bias.fill_(1);
+      }
+    }
+    OneBatch source(recipe->example(6));
+    Warnings heard;
+    TrainerParts parts{*task, source};
+    parts.validation = &source;
+    parts.reporter = &heard;
+    TrainerConfig config = recipe->train;
+    config.steps = 2;
+    config.validate_every = 1;
+    config.validate_batches = 1;
+    Trainer trainer(std::move(parts), config);
+    std::atomic<bool> stop{false};
+    trainer.run(stop);
+    EXPECT_THAT(heard.all, ::testing::SizeIs(collapsed ? 1 : 0));
+    if (!collapsed) continue;
+    EXPECT_THAT(heard.all.front(), ::testing::HasSubstr("collapsed at step 1"));
+  }
+}
+
+// Writes down what it was given to read.
+class Listening : public TextTokenizer {
+ public:
+  std::string kind() const override { return bytes_.kind(); }
+  int64_t vocabulary() const override { return bytes_.vocabulary(); }
+  const std::string& identity() const override { return bytes_.identity(); }
+  std::vector<int64_t> pieces(std::string_view text) const override {
+    read.emplace_back(text);
+    return bytes_.pieces(text);
+  }
+  std::string text(const std::vector<int64_t>& ids) const override { return bytes_.text(ids); }
+
+  mutable std::vector<std::string> read;
+
+ private:
+  ByteTokenizer bytes_;
+};
+
+struct TaggedTask {
+  std::shared_ptr<Listening> reader = std::make_shared<Listening>();
+  std::unique_ptr<musiclm::MulanTask> task;
+
+  TaggedTask() {
+    torch::manual_seed(2);
+    musiclm::MulanConfig config = small_model()->config();
+    config.text.vocabulary = 258;
+    config.text.window = 64;
+    musiclm::MulanTaskConfig how;
+    how.templates.captions = {"{}"};
+    how.templates.tags = {"the sound of {}", "a {}"};
+    task = std::make_unique<musiclm::MulanTask>(config, how, reader, 3, nlohmann::ordered_json());
+  }
+  std::vector<std::string> read_in(bool training, uint64_t seed = 0) {
+    Batch batch;
+    batch.set("wave", 0.1 * at::randn({3, 4000}));
+    batch.set(Batch::length_column("wave"), at::full({3}, 4000, at::kLong));
+    batch.set_words("text", {"bells in a hall", "", "an organ"});
+    batch.set_words("tags", {"", "bell\nslow", "organ"});
+    SeededDraws draws(seed);
+    StepContext context;
+    context.training = training;
+    context.draws = &draws;
+    reader->read.clear();
+    if (training)
+      task->phases().front().loss(batch, context);
+    else
+      task->validate(batch, context);
+    return reader->read;
+  }
+};
+
+TEST(MusicLmTraining, TagsAreASecondKindOfLabel) {
+  using ::testing::ElementsAre;
+  using ::testing::IsSupersetOf;
+  TaggedTask tagged;
+  // What stands for an item: its caption where it has one, else all of its tags.
+  EXPECT_THAT(tagged.read_in(false), ElementsAre("bells in a hall", "the sound of bell, slow", "an organ"));
+  std::set<std::string> first, second, third;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const auto read = tagged.read_in(true, seed);
+    ASSERT_EQ(read.size(), 3u);
+    first.insert(read[0]);
+    second.insert(read[1]);
+    third.insert(read[2]);
+  }
+  EXPECT_THAT(first, ElementsAre("bells in a hall"));
+  EXPECT_EQ(second, (std::set<std::string>{"the sound of bell, slow", "the sound of bell",
+                                           "the sound of slow", "a bell, slow", "a bell", "a slow"}));
+  EXPECT_EQ(third, (std::set<std::string>{"an organ", "the sound of organ", "a organ"}));
+}
+
+TEST(MusicLmTraining, ATextWithoutWordsIsAnErrorThatNamesItsItem) {
+  const ByteTokenizer bytes;
+  const auto error = [&](const std::vector<std::string>& names) {
+    try {
+      musiclm::tokenize(bytes, {"one", ""}, 8, names);
+    } catch (const Error& failure) {
+      return std::string(failure.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(error({"a.wav", "music/b.wav"}), ::testing::HasSubstr("the text of music/b.wav has no words"));
+  EXPECT_THAT(error({}), ::testing::HasSubstr("item 2 of 2"));
+  // In training it is the batch that knows the names.
+  TaggedTask tagged;
+  Batch batch;
+  batch.set("wave", at::zeros({2, 4000}));
+  batch.set(Batch::length_column("wave"), at::full({2}, 4000, at::kLong));
+  batch.set_words("text", {"one", ""});
+  batch.set_words("path", {"a.wav", "music/b.wav"});
+  try {
+    tagged.task->phases().front().loss(batch, StepContext());
+    ADD_FAILURE() << "nothing was said of the empty text";
+  } catch (const Error& failure) {
+    EXPECT_THAT(failure.what(), ::testing::HasSubstr("music/b.wav"));
+  }
+}
+
+TEST(MusicLmTraining, LongTextsAreCutAndCounted) {
+  const musiclm::TokenizedTexts made = musiclm::tokenize(ByteTokenizer(), {"abcdefgh", "abc", "abcde"}, 4);
+  EXPECT_EQ(made.cut, 2);
+  EXPECT_EQ(made.input.ids.size(1), 4);
+  EXPECT_TRUE(at::equal(made.input.ids[0], made.input.ids[2])) << "what is cut is the end";
+  EXPECT_TRUE(at::equal(made.input.mask.sum(1), at::tensor({4, 3, 4}, at::kLong)));
 }
 
 TEST(MusicLmTraining, GuessingIsAtChance) {
@@ -236,8 +395,8 @@ TEST(MusicLmTraining, StagesLearnABatchWithTheirConditions) {
     Schema settings = recipe->schema();
     settings.set("model.dim", "32");
     settings.set("model.depth", "2");
-    settings.set("model.heads", "2");
-    settings.set("model.head_dim", "16");
+    settings.set("model.heads", "1");
+    settings.set("model.head_dim", "32");
     settings.set("model.text_dim", "24");
     settings.set("condition.quantizers", "2");
     settings.set("condition.codebook_size", "4");

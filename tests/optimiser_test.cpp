@@ -5,10 +5,12 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
+#include <cmath>
 #include <limits>
 
 #include "core/base/error.h"
 #include "kernels/adam.h"
+#include "kernels/lion.h"
 
 namespace melete {
 namespace optimiser_test {
@@ -101,6 +103,120 @@ TEST(Optimiser, EqualsTorchAdam) {
 
 TEST(Optimiser, EqualsTorchAdamW) {
   compare_with_torch<torch::optim::AdamWOptions, torch::optim::AdamW>(0.3);
+}
+
+// Lion's formula, an element at a time in double precision.
+struct LionByHand {
+  std::vector<double> p, m;
+
+  explicit LionByHand(const at::Tensor& start) : p(start.numel()), m(static_cast<size_t>(start.numel()), 0) {
+    for (size_t i = 0; i < p.size(); ++i) p[i] = start.flatten()[static_cast<int64_t>(i)].item<double>();
+  }
+  void step(const at::Tensor& gradient, const LionSettings& s) {
+    for (size_t i = 0; i < p.size(); ++i) {
+      const double g = gradient.flatten()[static_cast<int64_t>(i)].item<double>() * s.gradient_scale;
+      const double direction = s.beta1 * m[i] + (1 - s.beta1) * g;
+      const double sign = direction > 0 ? 1 : direction < 0 ? -1 : 0;
+      p[i] -= s.learning_rate * (sign + s.weight_decay * p[i]);
+      m[i] = s.beta2 * m[i] + (1 - s.beta2) * g;
+    }
+  }
+  double gap_to(const at::Tensor& parameter, const at::Tensor& mean) const {
+    double largest = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      largest = std::max({largest, std::abs(parameter.flatten()[at].item<double>() - p[i]),
+                          std::abs(mean.flatten()[at].item<double>() - m[i])});
+    }
+    return largest;
+  }
+};
+
+TEST(Lion, LoopAndPlainFormAreTheFormula) {
+  LionSettings settings;
+  settings.learning_rate = 0.01;
+  settings.weight_decay = 0.2;
+  settings.gradient_scale = 0.37;
+  settings.beta1 = 0.8;
+  settings.beta2 = 0.95;
+  for (const int64_t size : {1, 17, 1003}) {
+    const at::Tensor start = noise({size}, 1);
+    at::Tensor p1 = start.clone(), p2 = start.clone(), m1 = at::zeros({size}), m2 = m1.clone();
+    LionByHand by_hand(start);
+    for (uint64_t step = 0; step < 6; ++step) {
+      const at::Tensor gradient = noise({size}, 10 + step);
+      lion_update(p1, gradient, m1, settings);
+      lion_update_plain(p2, gradient, m2, settings);
+      by_hand.step(gradient, settings);
+    }
+    EXPECT_LT(by_hand.gap_to(p1, m1), 1e-6) << size;
+    EXPECT_LT(by_hand.gap_to(p2, m2), 1e-6) << size;
+  }
+  // The loop runs in parts; the two forms agree across their borders.
+  at::Tensor p1 = noise({100003}, 1), p2 = p1.clone(), m1 = noise({100003}, 2), m2 = m1.clone();
+  lion_update(p1, noise({100003}, 3), m1, settings);
+  lion_update_plain(p2, noise({100003}, 3), m2, settings);
+  EXPECT_LT(gap(p1, p2), 1e-6);
+  EXPECT_LT(gap(m1, m2), 1e-6);
+}
+
+TEST(Lion, NothingMovesWithoutAGradientAndWhatIsNoNumberStaysSo) {
+  for (const auto& update : {lion_update, lion_update_plain}) {
+    at::Tensor p = at::tensor({1.0f, 2.0f}), m = at::zeros({2});
+    update(p, at::zeros({2}), m, {});
+    EXPECT_TRUE(at::equal(p, at::tensor({1.0f, 2.0f})));
+    update(p, at::tensor({0.5f, std::numeric_limits<float>::quiet_NaN()}), m, {});
+    EXPECT_LT(p[0].item<float>(), 1);
+    EXPECT_TRUE(std::isnan(p[1].item<float>()));
+  }
+}
+
+TEST(Lion, MemoryLayoutsDoNotMatter) {
+  const at::Tensor start = noise({4, 6, 5}, 2), gradient = noise({4, 6, 5}, 3);
+  at::Tensor straight = start.clone(), turned = start.permute({2, 0, 1}).contiguous().permute({1, 2, 0});
+  at::Tensor m1 = at::zeros_like(straight), m2 = at::zeros_like(turned);
+  lion_update(straight, gradient, m1, {});
+  lion_update(turned, gradient, m2, {});
+  EXPECT_TRUE(turned.equal(straight));
+  EXPECT_FALSE(straight.equal(start));
+}
+
+// The optimiser's own way there: clip scale, decay of matrices alone, its state and back.
+TEST(Lion, TheOptimiserFollowsItAndGoesOn) {
+  OptimiserConfig config;
+  config.kind = "lion";
+  config.weight_decay = 0.3;
+  LionSettings settings;
+  settings.learning_rate = 0.02;
+  settings.weight_decay = 0.3;
+  settings.beta1 = config.beta1;
+  settings.beta2 = config.beta2;
+  const at::Tensor start = noise({3, 4}, 4);
+  at::Tensor p = start.clone().set_requires_grad(true), q = start.clone().set_requires_grad(true);
+  Optimiser optimiser({{"p", p}}, config);
+  LionByHand by_hand(start);
+  TensorMap state;
+  for (uint64_t step = 0; step < 6; ++step) {
+    p.mutable_grad() = noise({3, 4}, 20 + step);
+    optimiser.step(0.02);
+    by_hand.step(p.grad(), settings);
+    if (step != 2) continue;
+    optimiser.state(state, "x.");
+    for (auto& [name, tensor] : state) tensor = tensor.clone();
+    const at::NoGradGuard guard;
+    q.copy_(p);
+  }
+  EXPECT_EQ(state.count("x.p.second"), 0u);
+  TensorMap end;
+  optimiser.state(end, "x.");
+  EXPECT_LT(by_hand.gap_to(p.detach(), end.at("x.p.first")), 1e-6);
+  Optimiser resumed({{"p", q}}, config);
+  resumed.load(state, "x.");
+  for (uint64_t step = 3; step < 6; ++step) {
+    q.mutable_grad() = noise({3, 4}, 20 + step);
+    resumed.step(0.02);
+  }
+  EXPECT_TRUE(q.detach().equal(p.detach()));
 }
 
 TEST(Optimiser, DecaysOnlyTensorsOfTwoDimensions) {

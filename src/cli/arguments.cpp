@@ -119,7 +119,9 @@ void Arguments::fail_unknown(const std::string& flag) {
   std::string nearest = nearest_dotted_name(name, flag_names());
   const Flag found = find(nearest);
   if (negated && found.option && found.option->is_bool()) nearest = "no-" + nearest;
-  fail_usage("unknown option '{}'; did you mean '--{}'?", shortened(flag), nearest);
+  const std::string where = elsewhere_ ? elsewhere_(underscored(name)) : "";
+  fail_usage("unknown option '{}'; did you mean '--{}'?{}", shortened(flag), nearest,
+             where.empty() ? "" : " " + where);
 }
 
 void Arguments::assign(const Flag& flag, const std::string& written, const std::string& value) {

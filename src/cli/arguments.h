@@ -18,6 +18,7 @@
 // What counts: defaults < recipe file and what it includes < flags, wherever they stand in the line.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -47,6 +48,8 @@ class Arguments {
   void alias(const std::string& word, const std::string& meaning);
   void settings(Schema& schema);           // the schema must outlive the arguments
   void example(const std::string& words);  // shown at the end of the help
+  // What else to say of an option that is not known here; may be nothing.
+  void elsewhere(std::function<std::string(const std::string& name)> where) { elsewhere_ = std::move(where); }
 
   // False when help was asked for (and printed to stdout). Throws UsageError.
   bool parse(const std::vector<std::string>& args);
@@ -59,6 +62,7 @@ class Arguments {
   std::string help_text(int width = 100) const;
 
  private:
+  std::function<std::string(const std::string&)> elsewhere_;
   struct Word {
     Option option;
     bool needed;

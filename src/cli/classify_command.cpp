@@ -30,8 +30,10 @@ int classify_command(const std::vector<std::string>& args) {
   if (labels.size() < 2) throw UsageError("expected --labels with at least two, for example \"dog,rain\"");
 
   const musiclm::LoadedMulan mulan = musiclm::load_mulan(run, machine.start());
-  const musiclm::ZeroShot classifier(
-      *mulan.embedding, labels, templates.empty() ? mulan.templates : templates, mulan.embedding->scale());
+  const musiclm::ZeroShot classifier(*mulan.embedding, labels,
+                                     templates.empty() ? mulan.templates.for_names() : templates,
+                                     mulan.embedding->scale());
+  say_cut(*mulan.embedding, classifier.sentences());
   const at::Tensor shares = classifier.probabilities(musiclm::embed_files(*mulan.embedding, files));
   std::vector<std::string> headers = {"file", "is"};
   for (const std::string& label : labels) headers.push_back(label);

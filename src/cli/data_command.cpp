@@ -95,23 +95,29 @@ int index_pictures(const std::string& folder, const std::string& out, const Pict
 }
 
 int index_command(const std::vector<std::string>& args) {
-  std::string folder, out;
+  std::string folder, out, tags = "none";
   PictureWords words;
   Arguments arguments("data index",
                       "lists every recording or picture of a folder, with its text, in a manifest");
   arguments.word("folder", folder, "folder of recordings or pictures");
   arguments.option("out", out, "manifest to write (.jsonl)");
+  arguments.option("tags", tags, "of recordings: the name of each one's folder, as the class that it is of")
+      .one_of({"none", "folder"});
   words.describe(arguments);
   arguments.alias("o", "out");
   arguments.example("data index recordings -o recordings/manifest.jsonl");
+  arguments.example("data index instruments --tags folder -o instruments.jsonl");
   arguments.example("data index shapes --kind pictures -o shapes/list.jsonl");
   if (!arguments.parse(args)) return 0;
   require_given(out, "-o MANIFEST", "-o manifest.jsonl");
   if (words.pictures()) return index_pictures(folder, out, words);
 
   Progress progress("indexing");
-  const FolderIndex index = index_folder(folder, progress.callback());
+  FolderIndex index = index_folder(folder, progress.callback());
   progress.finish();
+  if (tags == "folder")
+    for (ManifestEntry& entry : index.entries)
+      if (const std::string name = class_by_folder(entry.path, folder); !name.empty()) entry.tags = {name};
   if (index.entries.empty()) {
     print_skipped(index.skipped);
     fail("[data index] no recordings that can be read (wav, flac, mp3, ogg, opus, aiff) in {}", folder);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -16,8 +17,8 @@ namespace melete {
 
 namespace {
 
-// A file with a text a line, or the texts of recordings.
-std::vector<musiclm::EmbeddedItem> read_texts(const std::string& from) {
+// A file with a text a line, or what is said of recordings.
+std::vector<musiclm::EmbeddedItem> read_texts(const std::string& from, const JointEmbedding& embedding) {
   std::vector<musiclm::EmbeddedItem> items;
   if (std::filesystem::path(from).extension() == ".txt") {
     std::ifstream file(from);
@@ -26,13 +27,32 @@ std::vector<musiclm::EmbeddedItem> read_texts(const std::string& from) {
       if (!line.empty()) items.push_back({"", line, 0});
   } else {
     for (const ManifestEntry& entry : load_entries(from))
-      if (!entry.text.empty()) items.push_back({entry.path, entry.text, entry.frames});
+      if (const auto labels = musiclm::labels_of(entry.text, entry.tags); !labels.empty())
+        items.push_back({entry.path, labels.front().words, entry.frames});
   }
-  require(!items.empty(), "[embed] there are no texts in {}", from);
+  const size_t all = items.size();
+  std::erase_if(items, [&](const musiclm::EmbeddedItem& item) {
+    const bool wordless = embedding.fit(item.text).wordless;
+    if (wordless)
+      fmt::print(stderr, "melete: left out {}`{}`: it has no words\n",
+                 item.path.empty() ? "" : item.path + ": ", item.text);
+    return wordless;
+  });
+  require(!items.empty(), "[embed] there are no texts with words in {}", from);
+  if (items.size() < all)
+    fmt::print(stderr, "melete: {} of {} texts have no words and are left out\n", all - items.size(), all);
   return items;
 }
 
 }  // namespace
+
+void say_cut(const JointEmbedding& embedding, const std::vector<std::string>& texts) {
+  const auto cut = std::count_if(texts.begin(), texts.end(),
+                                 [&](const std::string& text) { return embedding.fit(text).cut; });
+  if (cut > 0)
+    fmt::print(stderr, "melete: {} of {} texts are longer than what the model reads, and cut\n", cut,
+               texts.size());
+}
 
 int embed_command(const std::vector<std::string>& args) {
   std::string run, data, out, side = "audio";
@@ -60,7 +80,10 @@ int embed_command(const std::vector<std::string>& args) {
   const std::vector<ManifestEntry> entries =
       side == "audio" ? load_entries(data, &skipped) : std::vector<ManifestEntry>();
   const std::vector<musiclm::EmbeddedItem> texts =
-      side == "text" ? read_texts(data) : std::vector<musiclm::EmbeddedItem>();
+      side == "text" ? read_texts(data, *mulan.embedding) : std::vector<musiclm::EmbeddedItem>();
+  std::vector<std::string> words;
+  for (const musiclm::EmbeddedItem& item : texts) words.push_back(item.text);
+  say_cut(*mulan.embedding, words);
   for (const SkippedFile& file : skipped)
     fmt::print(stderr, "melete: skipped {}: {}\n", file.path, file.reason);
   ProgressBar bar("embedding", static_cast<int64_t>(entries.size() + texts.size()),

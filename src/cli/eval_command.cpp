@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "cli/arguments.h"
 #include "cli/joint_embedding_commands.h"
 #include "cli/machine_words.h"
@@ -52,6 +55,35 @@ std::string zero_shot_table(const musiclm::ZeroShotTable& found) {
   return table.text();
 }
 
+// What is said of each recording is all that counts here; those of which nothing is said are left out, and
+// counted.
+void leave_out_silent(std::vector<ManifestEntry>& entries, const JointEmbedding& embedding) {
+  const size_t all = entries.size(), silent = std::erase_if(entries, [](const ManifestEntry&entry) {
+                                       return musiclm::labels_of(entry.text, entry.tags).empty();
+                                     });
+  const size_t wordless = std::erase_if(entries, [&](const ManifestEntry& entry) {
+    const auto labels = musiclm::labels_of(entry.text, entry.tags);
+    return std::any_of(labels.begin(), labels.end(),
+                       [&](const musiclm::Label& label) { return embedding.fit(label.words).wordless; });
+  });
+  if (silent + wordless > 0)
+    fmt::print(stderr,
+               "melete: of {} recordings {} have no text and {} one without words; they are left out\n", all,
+               silent, wordless);
+}
+
+// What the run held out: of its own data by its split, or data of their own.
+std::string held_out_data(const musiclm::LoadedMulan& mulan, const std::string& data) {
+  namespace fs = std::filesystem;
+  if (mulan.valid_from.empty()) return data.empty() ? mulan.data_from : data;
+  std::error_code none;
+  require(
+      data.empty() || data == mulan.valid_from || fs::equivalent(data, mulan.valid_from, none),
+      "[held-out] {} held nothing out of its data: it was validated on {}; leave --data out, or --held-out",
+      mulan.path, mulan.valid_from);
+  return mulan.valid_from;
+}
+
 int eval_mulan_command(const std::vector<std::string>& args) {
   std::string from, data;
   std::vector<std::string> labels, templates;
@@ -62,7 +94,9 @@ int eval_mulan_command(const std::vector<std::string>& args) {
                       "what a joint embedding finds among captioned recordings, and what it names");
   arguments.option("from", from, "run or checkpoint of mulan");
   arguments.option("data", data, "captioned recordings: a folder or manifest");
-  arguments.option("held_out", held_out, "only what the run held out of these, where they are its own data");
+  arguments.option(
+      "held_out", held_out,
+      "only what the run held out of these, where they are its own data; without --data: its own");
   arguments.option("among", among, "candidates of a query; the table over all of them comes besides")
       .at_least(2);
   arguments.option("labels", labels, "for a zero-shot table: labels of which a caption holds exactly one");
@@ -74,16 +108,20 @@ int eval_mulan_command(const std::vector<std::string>& args) {
       "eval mulan --from runs/mulan --data music --held_out --labels \"plucked string,bell,organ\"");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run or checkpoint of mulan");
-  if (data.empty()) throw UsageError("--data is missing: captioned recordings");
+  if (data.empty() && !held_out)
+    throw UsageError("--data is missing: captioned recordings; or --held_out for the run's own");
 
   const musiclm::LoadedMulan mulan = musiclm::load_mulan(from, machine.start());
+  if (held_out) data = held_out_data(mulan, data);
   std::vector<ManifestEntry> entries = load_entries(data);
-  std::erase_if(entries, [](const ManifestEntry& entry) { return entry.text.empty(); });
-  if (held_out) entries = split(entries, mulan.valid_fraction, mulan.split_seed).valid;
+  leave_out_silent(entries, *mulan.embedding);
+  if (held_out && mulan.valid_from.empty())
+    entries = split(entries, mulan.valid_fraction, mulan.split_seed).valid;
   require(entries.size() >= 2, "[eval] expected at least 2 captioned recordings in {}, got {}", data,
           entries.size());
   musiclm::EvaluatedPairs pairs;
   std::vector<at::Tensor> audio, text;
+  std::vector<std::string> read;
   {
     ProgressBar bar("embedding", static_cast<int64_t>(entries.size()), "recordings");
     for (size_t first = 0; first < entries.size(); first += static_cast<size_t>(batch)) {
@@ -91,15 +129,18 @@ int eval_mulan_command(const std::vector<std::string>& args) {
       std::vector<std::string> paths, sentences;
       for (size_t i = first; i < end; ++i) {
         paths.push_back(entries[i].path);
-        pairs.texts.push_back(entries[i].text);
-        sentences.push_back(musiclm::in_template(mulan.templates.front(), entries[i].text));
+        const musiclm::Label said = musiclm::labels_of(entries[i].text, entries[i].tags).front();
+        pairs.texts.push_back(said.words);
+        sentences.push_back(musiclm::in_template(mulan.templates.of(said).front(), said.words));
       }
       audio.push_back(musiclm::embed_files(*mulan.embedding, paths, batch));
       text.push_back(mulan.embedding->embed_text(sentences));
+      read.insert(read.end(), sentences.begin(), sentences.end());
       bar.update(static_cast<int64_t>(end));
     }
     bar.finish();
   }
+  say_cut(*mulan.embedding, read);
   pairs.audio = at::cat(audio);
   pairs.text = at::cat(text);
   fmt::print("{} (step {}) on {} recordings\n\n", mulan.path, mulan.step, entries.size());
@@ -110,8 +151,9 @@ int eval_mulan_command(const std::vector<std::string>& args) {
   fmt::print("{}", retrieval_table(musiclm::evaluate_retrieval(pairs, 0, static_cast<uint64_t>(seed))));
   if (labels.empty()) return 0;
   const musiclm::ZeroShotTable named = musiclm::evaluate_zero_shot(
-      pairs, musiclm::ZeroShot(*mulan.embedding, labels, templates.empty() ? mulan.templates : templates,
-                               mulan.embedding->scale()));
+      pairs,
+      musiclm::ZeroShot(*mulan.embedding, labels, templates.empty() ? mulan.templates.for_names() : templates,
+                        mulan.embedding->scale()));
   fmt::print("\n{}{:.1f} % named right; guessing {:.1f} %, always the most frequent {:.1f} %; {} left out\n",
              zero_shot_table(named), 100 * named.accuracy(), 100.0 / static_cast<double>(labels.size()),
              100 * named.majority(), named.left_out);

@@ -31,20 +31,28 @@ int search_command(const std::vector<std::string>& args) {
   if (text.empty() == like.empty()) throw UsageError("expected words to look for, or --like FILE");
 
   const musiclm::LoadedMulan mulan = musiclm::load_mulan(run, machine.start());
-  const musiclm::Embeddings all = musiclm::read_embeddings(in);
-  require(all.identity == mulan.embedding->identity(),
+  using Clock = std::chrono::steady_clock;
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  const auto opening = Clock::now();
+  const musiclm::OpenedEmbeddings all(in);
+  const double opened = seconds_since(opening);
+  require(all.identity() == mulan.embedding->identity(),
           "[search] {} was made by another model than {}; embed anew with this one", in, mulan.path);
+  if (like.empty()) say_cut(*mulan.embedding, {text});
   const at::Tensor query = (like.empty() ? mulan.embedding->embed_text({text})
                                          : musiclm::embed_files(*mulan.embedding, {like}))[0];
-  const auto begin = std::chrono::steady_clock::now();
-  const std::vector<musiclm::Match> found = musiclm::nearest(all.vectors, query, top);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const auto searching = Clock::now();
+  const std::vector<musiclm::Match> found = musiclm::nearest(all.vectors(), query, top);
+  const double searched = seconds_since(searching);
   TextTable table({"", "score", "what", "text"});
   for (size_t i = 0; i < found.size(); ++i) {
-    const musiclm::EmbeddedItem& item = all.items[static_cast<size_t>(found[i].row)];
+    const musiclm::EmbeddedItem item = all.item(found[i].row);
     table.row({std::to_string(i + 1), fmt::format("{:+.3f}", found[i].score), item.path, item.text});
   }
-  fmt::print("{}\n{} rows in {}\n", table.text(), all.items.size(), human_seconds(seconds));
+  fmt::print("{}\n{} rows in {}, opened in {}\n", table.text(), all.size(), human_seconds(searched),
+             human_seconds(opened));
   return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "cli/train_command.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -118,6 +118,17 @@ KeptFiles read_settings_of_run(const std::string& folder, const std::string& wha
   require(task == what, "[train] {} is a run of `{}`, not of `{}`", folder, task, what);
   schema.apply(found->checkpoint.meta.at("config"));
   return kept_files(schema, found->checkpoint.tensors);
+}
+
+// "musiclm-semantic has it": which others have a setting that few have.
+std::string other_recipes_with(const std::string& setting) {
+  constexpr size_t kFew = 3;
+  std::vector<std::string> having;
+  for (const std::string& name : recipe_names())
+    if (make_recipe(name)->schema().find(setting) != nullptr) having.push_back(name);
+  return having.empty() || having.size() > kFew
+             ? ""
+             : fmt::format("It is a setting of `train {}`", fmt::join(having, "`, `train "));
 }
 
 struct TrainFlags {
@@ -362,6 +373,7 @@ int train_command(const std::vector<std::string>& args) {
   arguments.example("train soundstream --out runs/codec --resume --steps 20000");
   arguments.example(
       "train soundstream --config recipes/soundstream/default.toml --data my-recordings --procs 2");
+  arguments.elsewhere(other_recipes_with);
   if (!arguments.parse(args)) return 0;
   if (resume && fresh) throw UsageError("--resume and --fresh exclude each other");
   if (resume && !from.path.empty())

@@ -1,5 +1,7 @@
 #include "data/recordings.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -84,7 +86,7 @@ Item AudioItem::item() && {
                    [samples](void*) { delete samples; }, at::kFloat),
                lengths[rate]);
   }
-  result.words = {{"path", path}, {"text", text}};
+  result.words = {{"path", path}, {"text", text}, {"tags", fmt::format("{}", fmt::join(tags, "\n"))}};
   return result;
 }
 
@@ -158,6 +160,7 @@ AudioItem AudioDataset::read(int64_t index, int64_t start) const {
   AudioItem item;
   item.path = entry.path;
   item.text = entry.text;
+  item.tags = entry.tags;
   for (size_t rate = 0; rate < config_.rates_hz.size(); ++rate) {
     const Resampler& to_rate = resampler(highest, static_cast<int>(config_.rates_hz[rate]));
     std::vector<float> resampled = to_rate.identity() ? wave : to_rate.run(wave);

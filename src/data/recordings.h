@@ -41,8 +41,9 @@ struct AudioItem {
   std::vector<int64_t>
       lengths;  // samples of each wave that come from the recording; the rest is zero padding
   std::string text, path;
+  std::vector<std::string> tags = {};
 
-  Item item() &&;  // waves as columns, "text" and "path" as words
+  Item item() &&;  // waves as columns; "text", "path" and "tags" (one a line) as words
 };
 
 class AudioDataset : public Dataset {

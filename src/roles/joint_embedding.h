@@ -11,6 +11,12 @@
 
 namespace melete {
 
+// What becomes of a text before it is read.
+struct TextFit {
+  bool wordless = false;  // nothing in it can be read: an empty text, or punctuation alone
+  bool cut = false;       // it is longer than what is read of it
+};
+
 class JointEmbedding : public Placed {
  public:
   virtual std::string kind() const = 0;             // "mulan"
@@ -24,6 +30,7 @@ class JointEmbedding : public Placed {
   virtual at::Tensor embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
                                  const at::Tensor& lengths = {}) const = 0;
   virtual at::Tensor embed_text(const std::vector<std::string>& texts) const = 0;
+  virtual TextFit fit(const std::string& text) const { return {text.empty(), false}; }
 };
 
 }  // namespace melete

@@ -49,6 +49,26 @@ void leave_out_silent(std::vector<Entry>& entries, const std::string& from, Repo
     reporter.note(fmt::format("{} of {} items in {} have no text and are left out", left_out, all, from));
 }
 
+// Those of which a text, or a tag, is there and says nothing.
+void leave_out_wordless(std::vector<ManifestEntry>& entries, const std::string& from, Reporter& reporter,
+                        const std::function<bool(const std::string&)>& has_words) {
+  const size_t all = entries.size();
+  size_t left_out = 0;
+  std::erase_if(entries, [&](const ManifestEntry& entry) {
+    std::vector<std::string> texts = entry.tags;
+    if (!entry.text.empty()) texts.push_back(entry.text);
+    const auto wordless = std::find_if_not(texts.begin(), texts.end(), has_words);
+    if (wordless == texts.end()) return false;
+    if (left_out++ < kSkippedNamed)
+      reporter.warning(fmt::format("left out {}: its text `{}` has no words", entry.path, *wordless));
+    return true;
+  });
+  require(left_out < all, "[data] none of the {} items of {} has a text with words", all, from);
+  if (left_out > 0)
+    reporter.warning(
+        fmt::format("{} of {} items in {} have a text without words and are left out", left_out, all, from));
+}
+
 Collection recordings(std::vector<ManifestEntry> entries, const RecordingsConfig& config,
                       Reporter& reporter) {
   Collection result;
@@ -135,7 +155,8 @@ Feed open_recordings(const RecordingsRecipe& recipe, const OpenRequest& request,
     auto entries = find_recordings(from, request.reporter);
     if (options.with_text)
       leave_out_silent(entries, from, request.reporter,
-                       [](const ManifestEntry& entry) { return entry.text.empty(); });
+                       [](const ManifestEntry& entry) { return entry.text.empty() && entry.tags.empty(); });
+    if (options.has_words) leave_out_wordless(entries, from, request.reporter, options.has_words);
     return entries;
   };
   auto entries = find(recipe.data_from);

@@ -27,6 +27,9 @@ Feed make_feed(const Recipe& recipe, const LoaderConfig& loader, Collection trai
 
 struct FeedOptions {
   bool with_text = false;  // items that have none are left out, and counted
+  // Whether a text says anything to the model; recordings with one that does not are left out by name. None:
+  // any text does.
+  std::function<bool(const std::string& text)> has_words = {};
 };
 
 // The recordings of data_from and valid_from; those that cannot be used are named and counted.

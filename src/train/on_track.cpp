@@ -103,6 +103,7 @@ void OnTrack::judge(const StepReport& report) {
 void OnTrack::judge(const ValidationReport& report) {
   step_ = report.step;
   judge_codes(report);
+  judge_collapse(report);
   for (const char* name : {"loss", main_.name.c_str()}) {
     const auto band = report.expected.find(name);
     const double* value = find(report.losses, name);
@@ -196,6 +197,17 @@ void OnTrack::judge_codes(const ValidationReport& report) {
         fmt::format("{} collapsed at step {}: nearly everything becomes one code; try a lower learning "
                     "rate, a longer warm-up or a larger batch",
                     all ? "the codebooks have" : "codebook " + collapsed + " has", report.step));
+}
+
+// A task says itself that its model tells nothing apart any more.
+void OnTrack::judge_collapse(const ValidationReport& report) {
+  const double* collapsed = find(report.losses, "COLLAPSED");
+  if (collapsed == nullptr) return;
+  const std::string kind = "collapsed " + report.label;
+  if (*collapsed < 0.5) return alarms_.forget(kind);
+  alarms_.say(kind, fmt::format("collapsed at step {} ({}): the model gives nearly the same for everything; "
+                                "try a lower learning rate, a longer warm-up or a larger batch",
+                                report.step, report.label));
 }
 
 }  // namespace melete

@@ -34,6 +34,7 @@ class OnTrack {
                             const std::map<std::string, double>& chance_levels) const;
   void judge_opponents(const StepReport& report);
   void judge_codes(const ValidationReport& report);
+  void judge_collapse(const ValidationReport& report);
 
   std::optional<Expectation> table_;
   MainFigure main_;

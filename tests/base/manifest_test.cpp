@@ -40,7 +40,7 @@ TEST(Manifest, RoundTripsWithPathsRelativeToItself) {
   const TemporaryFolder folder;
   const std::vector<ManifestEntry> entries = {
       {folder / "set/a.wav", 1.5, 24000, 16000, 1, "hello \"there\"\nsecond line, naïve ☃"},
-      {folder / "set/deep/b c.flac", 0.1, 1600, 16000, 2, ""},
+      {folder / "set/deep/b c.flac", 0.1, 1600, 16000, 2, "", {"bell", "slow, \"soft\""}},
       {"/elsewhere/d.ogg", 12.25, 588000, 48000, 1, ""}};
   write_manifest(folder / "set/manifest.jsonl", entries);
   EXPECT_EQ(read_manifest(folder / "set/manifest.jsonl"), entries);
@@ -51,6 +51,13 @@ TEST(Manifest, RoundTripsWithPathsRelativeToItself) {
   const auto moved = read_manifest(folder / "moved/manifest.jsonl");
   EXPECT_EQ(moved[0].path, folder / "moved/a.wav");
   EXPECT_EQ(moved[2].path, "/elsewhere/d.ogg");
+}
+
+TEST(Manifest, AFoldersNameIsAClass) {
+  EXPECT_EQ(class_by_folder("music/slow_bells/a.wav", "music/"), "slow bells");
+  EXPECT_EQ(class_by_folder("music/deep/organ/a.wav", "music"), "organ");
+  EXPECT_EQ(class_by_folder("music/a.wav", "music"), "");
+  EXPECT_EQ(class_by_folder("./music/a.wav", "music/."), "");
 }
 
 TEST(Manifest, IndexFindsTextInThreeLayouts) {
@@ -169,6 +176,10 @@ TEST(Manifest, BrokenLinesAreRefusedByNumber) {
       R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 0, "channels": 1})",
       R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1000})",
       R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1, "text": 5})",
+      R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1, "tags": "x"})",
+      R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1, "tags": [5]})",
+      R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1, "tags": [""]})",
+      R"({"path": "a.wav", "duration_seconds": 1, "frames": 1, "rate_hz": 16000, "channels": 1, "tags": ["a\nb"]})",
       std::string(100000, '['),
       R"({"path": ")" + std::string(2 << 20, 'a') + "\"}",
       good + good,

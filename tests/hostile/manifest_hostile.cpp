@@ -20,7 +20,8 @@ TEST(HostileManifest, MutationsGiveAnErrorOrSaneEntries) {
   std::vector<ManifestEntry> entries;
   for (int i = 0; i < 8; ++i)
     entries.push_back({folder / ("x" + std::to_string(i) + ".wav"), 1.5 * i, 24000 * i, 16000, 1 + i % 2,
-                       i % 3 == 0 ? "" : "words with \"quotes\", ünïcode and \\ signs"});
+                       i % 3 == 0 ? "" : "words with \"quotes\", ünïcode and \\ signs",
+                       i % 2 == 0 ? std::vector<std::string>{} : std::vector<std::string>{"bell", "slow"}});
   const std::string path = folder / "m.jsonl";
   write_manifest(path, entries);
   const std::string good = read_bytes(path);

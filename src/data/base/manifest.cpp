@@ -78,6 +78,7 @@ nlohmann::ordered_json to_json(const ManifestEntry& entry, const fs::path& folde
   json["rate_hz"] = entry.rate_hz;
   json["channels"] = entry.channels;
   if (!entry.text.empty()) json["text"] = entry.text;
+  if (!entry.tags.empty()) json["tags"] = entry.tags;
   return json;
 }
 
@@ -110,6 +111,23 @@ class LineReader {
     require(found->is_string(), "[manifest] {}: expected \"{}\" to be a string, got {}", where_, key,
             found->type_name());
     return found->get<std::string>();
+  }
+
+  // One a line where they go through a batch, so none holds a line break.
+  std::vector<std::string> tags(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end() || found->is_null()) return {};
+    require(found->is_array(), "[manifest] {}: expected \"{}\" to be a list of strings, got {}", where_, key,
+            found->type_name());
+    std::vector<std::string> list;
+    for (const auto& tag : *found) {
+      require(tag.is_string() && !tag.get_ref<const std::string&>().empty() &&
+                  tag.get_ref<const std::string&>().find('\n') == std::string::npos,
+              "[manifest] {}: expected \"{}\" to hold strings of one line, got {}", where_, key,
+              tag.type_name());
+      list.push_back(tag.get<std::string>());
+    }
+    return list;
   }
 
   int64_t integer(const char* key, int64_t low, int64_t high) const {
@@ -201,8 +219,13 @@ FolderIndex index_folder(const std::string& folder, const ProgressCallback& prog
     try {
       const AudioInfo info = probe_audio(recordings[at]);
       require(info.frames > 0, "[audio] {} holds no samples", recordings[at]);
-      probed[at] = {recordings[at], info.seconds(), info.frames,
-                    info.rate_hz,   info.channels,  transcripts.text_for(recordings[at])};
+      probed[at] = {recordings[at],
+                    info.seconds(),
+                    info.frames,
+                    info.rate_hz,
+                    info.channels,
+                    transcripts.text_for(recordings[at]),
+                    {}};
     } catch (const Error& error) {
       reasons[at] = error.what();
     }
@@ -218,6 +241,17 @@ FolderIndex index_folder(const std::string& folder, const ProgressCallback& prog
   std::sort(index.skipped.begin(), index.skipped.end(),
             [](const SkippedFile& a, const SkippedFile& b) { return a.path < b.path; });
   return index;
+}
+
+std::string class_by_folder(const std::string& path, const std::string& top) {
+  // "music/" and "music" are one place.
+  fs::path whole = fs::path(top).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  const fs::path folder = fs::path(path).lexically_normal().parent_path();
+  if (folder == whole) return {};
+  std::string name = folder.filename().string();
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
 }
 
 void write_manifest(const std::string& path, const std::vector<ManifestEntry>& entries) {
@@ -267,6 +301,7 @@ std::vector<ManifestEntry> read_manifest(const std::string& path) {
     entry.rate_hz = static_cast<int>(reader.integer("rate_hz", 1, 1'000'000));
     entry.channels = static_cast<int>(reader.integer("channels", 1, 64));
     entry.text = reader.string("text", false);
+    entry.tags = reader.tags("tags");
     entries.push_back(std::move(entry));
   }
   return entries;

@@ -1,6 +1,6 @@
 // A manifest is a list of recordings, one JSON object a line, made once by `melete data index` and never
 // scanned again: {"path": "a/b.flac", "duration_seconds": 3.2, "frames": 76800, "rate_hz": 24000, "channels":
-// 1, "text": ".."}
+// 1, "text": "..", "tags": ["..", ".."]}
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ struct ManifestEntry {
   int64_t frames = 0;  // samples per channel
   int rate_hz = 0;
   int channels = 0;
-  std::string text;  // empty when there is none
+  std::string text;                    // empty when there is none
+  std::vector<std::string> tags = {};  // names of what is heard: classes, instruments, genres
 
   bool operator==(const ManifestEntry&) const = default;
 };
@@ -38,6 +39,9 @@ using ProgressCallback = std::function<void(int64_t done, int64_t total)>;
 // metadata.csv (the normalised column) or from LibriSpeech's *.trans.txt, in that order. threads 0: one per
 // core.
 FolderIndex index_folder(const std::string& folder, const ProgressCallback& progress = {}, int threads = 0);
+
+// The name of the folder that a file lies in, "red_cars" as "red cars"; none right at the top.
+std::string class_by_folder(const std::string& path, const std::string& top);
 
 // Paths below the manifest's folder are written relative to it, so that the folder can be moved.
 void write_manifest(const std::string& path, const std::vector<ManifestEntry>& entries);

@@ -41,14 +41,6 @@ std::string caption_beside(const fs::path& picture) {
   return one_line({std::istreambuf_iterator<char>(stream), {}});
 }
 
-std::string caption_of_folder(const fs::path& picture, const fs::path& top) {
-  const fs::path folder = picture.parent_path();
-  if (folder.lexically_normal() == top.lexically_normal()) return {};
-  std::string name = folder.filename().string();
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return one_line(name);
-}
-
 std::vector<ManifestEntry> in_folder(const std::string& folder, Captions captions) {
   // "pictures/" and "pictures" are one place.
   fs::path top = fs::path(folder).lexically_normal();
@@ -67,7 +59,8 @@ std::vector<ManifestEntry> in_folder(const std::string& folder, Captions caption
     ManifestEntry entry;
     entry.path = path.string();
     if (captions != Captions::folder) entry.text = caption_beside(path);
-    if (captions != Captions::beside && entry.text.empty()) entry.text = caption_of_folder(path, top);
+    if (captions != Captions::beside && entry.text.empty())
+      entry.text = one_line(class_by_folder(path.string(), top.string()));
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(),

@@ -94,14 +94,14 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
     prompt_ids = at::empty({request.batch, 0}, at::TensorOptions(device).dtype(at::kLong));
   }
   const double token_rate = model.tokenizer ? model.tokenizer->tokens_per_second() : 50;
+  // 0.4 s are 20 frames of 0.02 s, whatever the last bits of these numbers say.
+  const auto in_seconds = [&](double rate) {
+    return static_cast<int64_t>(std::ceil(request.seconds * rate - 1e-6));
+  };
   const int64_t semantic_length =
-      request.semantic_length > 0
-          ? request.semantic_length
-          : prompt_ids.size(1) + static_cast<int64_t>(std::ceil(request.seconds * token_rate));
+      request.semantic_length > 0 ? request.semantic_length : prompt_ids.size(1) + in_seconds(token_rate);
   const int64_t coarse_frames =
-      request.coarse_frames > 0
-          ? request.coarse_frames
-          : static_cast<int64_t>(std::ceil(request.seconds * model.codec->frames_per_second()));
+      request.coarse_frames > 0 ? request.coarse_frames : in_seconds(model.codec->frames_per_second());
 
   std::optional<RowDraws> draws;
   const auto stage_request = [&](const char* stage, const SamplingConfig& sampling,
@@ -121,6 +121,7 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
   };
 
   AudioLmResult result;
+  if (prompt_codes.defined()) result.prompt_samples = prompt_codes.size(1) * model.codec->samples_per_frame();
   result.semantic = generate_semantic(
       model.semantic, prompt_ids, semantic_length,
       stage_request("semantic", request.semantic,

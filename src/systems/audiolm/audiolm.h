@@ -62,6 +62,7 @@ struct AudioLmResult {
   at::Tensor acoustic;  // [batch, frames, quantizers]
   // One a row, [samples] at the codec's rate, the prompt included; on the host, wherever the models are.
   std::vector<at::Tensor> waves;
+  int64_t prompt_samples = 0;  // at the beginning of each wave, which the prompt's codes became
 };
 
 AudioLmResult generate(AudioLm& model, const AudioLmRequest& request);

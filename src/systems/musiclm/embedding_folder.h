@@ -26,7 +26,25 @@ struct Embeddings {
   std::vector<EmbeddedItem> items;
 };
 
-// An Error where the folder is unfinished or damaged.
+// A finished folder as a search sees it: the vectors stay in the file's mapping, and only the items that are
+// asked for are read. An Error where the folder is unfinished or damaged.
+class OpenedEmbeddings {
+ public:
+  explicit OpenedEmbeddings(const std::string& folder);
+
+  const std::string& identity() const { return identity_; }
+  const std::string& side() const { return side_; }
+  const at::Tensor& vectors() const { return vectors_; }  // [items, dim]
+  int64_t size() const { return vectors_.size(0); }
+  EmbeddedItem item(int64_t row) const;
+
+ private:
+  std::string folder_, identity_, side_, lines_;
+  at::Tensor vectors_;
+  std::vector<size_t> begin_;  // of each line
+};
+
+// All of it.
 Embeddings read_embeddings(const std::string& folder);
 
 // The writer's side: what is there already, parts, and the end.

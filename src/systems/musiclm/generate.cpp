@@ -104,7 +104,11 @@ MusicResult generate(MusicLm& model, const MusicRequest& request) {
   inner.coarse_features = features(model, request, goal, "coarse");
   if (!model.audiolm.fine.is_empty()) inner.fine_features = features(model, request, goal, "fine");
   result.audiolm = melete::generate(model.audiolm, inner);
-  result.scores = scores(*model.embedding, result.audiolm.waves, model.audiolm.codec->rate_hz(), goal);
+  // What was given says nothing of what was made.
+  std::vector<at::Tensor> fresh;
+  for (const at::Tensor& wave : result.audiolm.waves)
+    fresh.push_back(wave.slice(0, std::min(result.audiolm.prompt_samples, wave.size(0))));
+  result.scores = scores(*model.embedding, fresh, model.audiolm.codec->rate_hz(), goal);
   result.best = result.scores.argmax().item<int64_t>();
   return result;
 }

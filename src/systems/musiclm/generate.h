@@ -38,7 +38,7 @@ struct MusicRequest {
 struct MusicResult {
   AudioLmResult audiolm;  // a row is a piece
   at::Tensor codes;       // [1, quantizers]: what the embedding became for the first stage
-  at::Tensor scores;      // [samples]: how near each piece is to what was asked for
+  at::Tensor scores;      // [samples]: how near what follows the prompt is to what was asked for
   int64_t best = 0;
 };
 

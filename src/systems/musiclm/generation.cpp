@@ -2,6 +2,7 @@
 // best.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -90,6 +91,7 @@ class MusicLmGeneration final : public Generation {
     inner.progress = run.progress;
     const musiclm::MusicResult result = musiclm::generate_long(model, request, parts);
     say_windows(run, request, parts);
+    say_cut(run, *model.embedding, request, parts);
     say_scores(run, result, model.audiolm.codec->rate_hz());
   }
 
@@ -113,6 +115,15 @@ class MusicLmGeneration final : public Generation {
       run.say(fmt::format("{:>7.2f} to {:.2f} s  {}", window.begin_seconds,
                           window.begin_seconds + window.seconds, window.text));
     run.say("");
+  }
+
+  void say_cut(const GenerationRun& run, const JointEmbedding& embedding,
+               const musiclm::MusicRequest& request, const musiclm::LongPieceConfig& parts) const {
+    std::vector<std::string> texts = {request.text};
+    for (const musiclm::StoryPart& part : parts.story) texts.push_back(part.text);
+    const auto cut = std::count_if(texts.begin(), texts.end(),
+                                   [&](const std::string& text) { return embedding.fit(text).cut; });
+    if (cut > 0) run.say(fmt::format("texts longer than what the embedding reads, and cut: {}", cut));
   }
 
   void say_scores(const GenerationRun& run, const musiclm::MusicResult& result, int64_t rate_hz) const {

@@ -112,7 +112,11 @@ LoadedMulan load_mulan(const FoundCheckpoint& found) {
   loaded.path = found.path;
   loaded.step = found.checkpoint.step();
   loaded.embedding = std::make_unique<MulanEmbedding>(model, make_text_tokenizer(text), options);
-  loaded.templates = settings.at("task").value("templates", std::vector<std::string>{"{}"});
+  const auto& task = settings.at("task");
+  loaded.templates.captions = task.value("templates", Templates().captions);
+  loaded.templates.tags = task.value("tag_templates", Templates().tags);
+  loaded.data_from = settings.value("data_from", "");
+  loaded.valid_from = settings.value("valid_from", "");
   loaded.valid_fraction = data.value("valid_fraction", 0.0);
   loaded.split_seed = data.value("split_seed", uint64_t{0});
   return loaded;

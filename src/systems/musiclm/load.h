@@ -7,6 +7,7 @@
 
 #include "run/load_weights.h"
 #include "systems/musiclm/generate.h"
+#include "systems/musiclm/labels.h"
 #include "systems/musiclm/mulan_embedding.h"
 
 namespace melete::musiclm {
@@ -16,9 +17,10 @@ struct LoadedMulan {
   std::string path;
   int64_t step = 0;
   std::unique_ptr<MulanEmbedding> embedding;
-  std::vector<std::string> templates;  // that its texts were put into
-  double valid_fraction = 0;           // of its data, held out by
-  uint64_t split_seed = 0;             // this seed
+  Templates templates;                // that its texts were put into
+  std::string data_from, valid_from;  // valid_from empty: of its data
+  double valid_fraction = 0;          // this share was held out by
+  uint64_t split_seed = 0;            // this seed
 };
 LoadedMulan load_mulan(const FoundCheckpoint& found);
 LoadedMulan load_mulan(const std::string& run_or_checkpoint, at::Device device = at::kCPU);

@@ -60,44 +60,49 @@ MusicResult generate_long(MusicLm& model, const MusicRequest& request, const Lon
   require(!request.audiolm.may_end,
           "[musiclm] a piece of {} windows has the length that was asked for; leave --until_end out",
           windows.size());
-  const int64_t rate_hz = model.audiolm.codec->rate_hz();
-  const int64_t overlap = samples_of(config.overlap_seconds, rate_hz);
+  const Codec& codec = *model.audiolm.codec;
+  const int64_t rate_hz = codec.rate_hz(), frame = codec.samples_per_frame();
+  // Whole frames, so that a window's first new sample is the one that follows the piece.
+  const int64_t overlap = (samples_of(config.overlap_seconds, rate_hz) + frame - 1) / frame * frame;
+  const auto frames_until = [&](double seconds) {
+    return static_cast<int64_t>(std::ceil(seconds * codec.frames_per_second() - 1e-6));
+  };
   MusicResult result;
   std::vector<at::Tensor> waves;  // so far, a row a piece
+  int64_t given = 0;              // samples of the request's prompt, with which they begin
   result.scores = at::zeros({request.samples}, at::kFloat);
   for (size_t i = 0; i < windows.size(); ++i) {
+    const double begin = windows[i].begin_seconds, seconds = windows[i].seconds;
+    const int64_t frames = frames_until(begin + seconds) - frames_until(begin);
+    if (frames == 0) continue;  // a part of a story that is shorter than a frame
     MusicRequest part = request;
     part.text = windows[i].text;
-    part.audiolm.seconds = windows[i].seconds;
-    int64_t shared = 0;
-    if (i > 0) {
+    part.audiolm.seconds = static_cast<double>(frames) / codec.frames_per_second();
+    if (!waves.empty()) {
       part.audiolm.seed = random_key(request.audiolm.seed, "window", {static_cast<uint64_t>(i)});
       std::vector<at::Tensor> ends;
       for (const at::Tensor& wave : waves)
         ends.push_back(wave.slice(0, std::max<int64_t>(0, wave.size(0) - overlap)));
       part.audiolm.prompt = at::stack(ends);
       part.audiolm.prompt_rate_hz = rate_hz;
-      shared =
-          std::min(part.audiolm.prompt.size(1), model.audiolm.codec->frames(part.audiolm.prompt.size(1)) *
-                                                    model.audiolm.codec->samples_per_frame());
     }
     if (request.audiolm.progress)
       part.audiolm.progress = [&](const std::string& stage, int64_t done, int64_t of) {
         request.audiolm.progress(fmt::format("{} {}/{}", stage, i + 1, windows.size()), done, of);
       };
     MusicResult made = generate(model, part);
-    std::vector<at::Tensor> fresh;
-    for (size_t row = 0; row < made.audiolm.waves.size(); ++row) {
-      at::Tensor& wave = made.audiolm.waves[row];
-      fresh.push_back(wave.slice(0, shared));
-      if (i > 0) wave = joined(waves[row], wave, shared, rate_hz);
+    result.scores += made.scores * (seconds / request.audiolm.seconds);
+    const int64_t shared = made.audiolm.prompt_samples;
+    if (waves.empty()) {
+      result.codes = made.codes;
+      given = shared;
     }
-    const at::Tensor near = scores(*model.embedding, fresh, rate_hz, target(model, part));
-    result.scores += near * (windows[i].seconds / request.audiolm.seconds);
-    if (i == 0) result.codes = made.codes;
+    for (size_t row = 0; row < waves.size(); ++row)
+      made.audiolm.waves[row] = joined(waves[row], made.audiolm.waves[row], shared, rate_hz);
     waves = made.audiolm.waves;
     result.audiolm = std::move(made.audiolm);
   }
+  result.audiolm.prompt_samples = given;
   result.best = result.scores.argmax().item<int64_t>();
   return result;
 }

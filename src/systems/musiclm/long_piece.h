@@ -25,7 +25,7 @@ struct PieceWindow {
 std::vector<PieceWindow> plan_windows(double seconds, const std::string& text, const LongPieceConfig& config);
 
 // request.audiolm.seconds of new sound; where a prompt is given it comes first. Scores are means over the
-// windows' texts, each held against the sound of its own time.
+// windows' texts, each held against the new sound of its own time.
 MusicResult generate_long(MusicLm& model, const MusicRequest& request, const LongPieceConfig& config);
 
 }  // namespace melete::musiclm

@@ -96,6 +96,11 @@ double MulanEmbedding::scale() const {
   return model_->contrast->log_scale.detach().exp().mean().item<double>();
 }
 
+TextFit MulanEmbedding::fit(const std::string& text) const {
+  const auto tokens = static_cast<int64_t>(tokenizer_->pieces(text).size());
+  return {tokens == 0, tokens > model_->config().text.window};
+}
+
 at::Tensor MulanEmbedding::embed_text(const std::vector<std::string>& texts) const {
   const TextInput input = tokenize(*tokenizer_, texts, model_->config().text.window).input;
   const int64_t highest = input.ids.max().item<int64_t>(), vocabulary = model_->config().text.vocabulary;

@@ -31,6 +31,7 @@ class MulanEmbedding final : public JointEmbedding {
   at::Tensor embed_audio(const at::Tensor& audio, int64_t audio_rate_hz,
                          const at::Tensor& lengths = {}) const override;
   at::Tensor embed_text(const std::vector<std::string>& texts) const override;
+  TextFit fit(const std::string& text) const override;
   void move_to(at::Device device) override { model_->to(device); }
 
   const Mulan& model() const { return model_; }

@@ -19,6 +19,7 @@ class MulanRecipe : public RecordingsRecipe {
     batch_size = 16;
     data.segment_seconds = 2;
     model_.text.vocabulary = 0;
+    train.steps = 0;
     train.ema.enabled = false;
   }
 
@@ -52,14 +53,11 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
   Feed open(const OpenRequest& request) override {
-    Feed feed = open_recordings(*this, request, FeedOptions{.with_text = true});
-    const auto* loader = dynamic_cast<const BatchLoader*>(feed.training.get());
-    if (epochs_ > 0 && loader != nullptr) {
-      const double batches = epochs_ * static_cast<double>(loader->batches_per_epoch());
-      train.steps =
-          std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
-      feed.description.push_back(fmt::format("{} epochs are {} steps", epochs_, train.steps));
-    }
+    Feed feed =
+        open_recordings(*this, request, {.with_text = true, .has_words = [this](const std::string& text) {
+                                           return !text_->pieces(text).empty();
+                                         }});
+    settle_steps(feed);
     return feed;
   }
 
@@ -79,14 +77,28 @@ class MulanRecipe : public RecordingsRecipe {
   void describe_task(Schema& s) override {
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
+    s.find("train.steps")->at_least(0);
     s.option("epochs", epochs_,
-             "train.steps follows from it: so many times through the data; 0: as train.steps says")
+             "train.steps follows from it: so many times through the data; 0: as train.steps says, and one "
+             "epoch where that is 0, too")
         .at_least(0);
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
   }
 
  private:
+  // Once, when a run begins: from then on it has a number of steps, which --steps may change.
+  void settle_steps(Feed& feed) {
+    const double epochs = epochs_ > 0 ? epochs_ : train.steps == 0 ? 1 : 0;
+    epochs_ = 0;
+    if (epochs == 0) return;
+    const auto& loader = dynamic_cast<const BatchLoader&>(*feed.training);
+    const double batches = epochs * static_cast<double>(loader.batches_per_epoch());
+    train.steps =
+        std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
+    feed.description.push_back(fmt::format("epochs: {:g}, which are {} steps", epochs, train.steps));
+  }
+
   void check() {
     require(batch_size >= 2,
             "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as "

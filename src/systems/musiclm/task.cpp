@@ -17,7 +17,6 @@
 #include "run/sample_writer.h"
 #include "systems/musiclm/retrieval.h"
 #include "systems/musiclm/task_gather.h"
-#include "systems/musiclm/zero_shot.h"
 
 namespace melete::musiclm {
 
@@ -53,6 +52,18 @@ PairLatents from_rows(const at::Tensor& rows) {
   return {side(0), side(1)};
 }
 
+// Shares in [0, 1), one an item; none without draws.
+at::Tensor drawn(Draws* draws, const char* what, size_t count) {
+  return draws ? draws->uniform(what, {static_cast<int64_t>(count)}) : at::Tensor();
+}
+
+// Which of so many the share of an item means; without shares the first.
+size_t place_of(const at::Tensor& shares, size_t item, size_t count) {
+  if (!shares.defined()) return 0;
+  const double share = shares[static_cast<int64_t>(item)].item<double>();
+  return std::min(static_cast<size_t>(share * static_cast<double>(count)), count - 1);
+}
+
 void add_figures(NamedTensors& named, const std::string& direction, const RetrievalFigures& figures) {
   for (size_t i = 0; i < kRecallAt.size(); ++i)
     named.emplace_back(fmt::format("{}_recall_{}", direction, kRecallAt[i]),
@@ -70,9 +81,9 @@ MulanTaskConfig::MulanTaskConfig() {
 void describe(Schema& s, MulanTaskConfig& c) {
   s.option("chunk", c.chunk, "rows that are run at once, so that large batches need little memory; 0: all")
       .at_least(0);
-  s.option("templates", c.templates,
-           "what texts are put into, {} being the text: for tags and names of classes; one is drawn for each "
-           "item");
+  s.option("templates", c.templates.captions,
+           "what captions are put into, {} being the caption; one is drawn for each item");
+  s.option("tag_templates", c.templates.tags, "what tags and names of classes are put into");
   melete::describe(s, c.phase);
 }
 
@@ -102,7 +113,7 @@ MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
       model_(std::static_pointer_cast<MulanImpl>(std::make_shared<MulanInGroup>(model))),
       columns_(batch_size) {
   require(text_ != nullptr, "[mulan] the text tower needs a tokenizer");
-  check_templates(config.templates, "task.templates");
+  config.templates.check();
   const SpectrogramConfig& spectrogram = model.audio.spectrogram;
   shortest_samples_ = model_->audio->shortest();
   while (stretched_frames(spectrogram.frames(shortest_samples_), 1 / model.audio.augment.stretch) <
@@ -121,14 +132,25 @@ std::vector<Phase> MulanTask::phases() {
   return {phase};
 }
 
+std::vector<std::vector<Label>> MulanTask::labels(const Batch& batch) const {
+  const std::vector<std::string> captions = batch.find_words("text"), tags = batch.find_words("tags");
+  std::vector<std::vector<Label>> all;
+  for (size_t i = 0; i < static_cast<size_t>(batch.items()); ++i) {
+    all.push_back(labels_of(i < captions.size() ? captions[i] : "",
+                            i < tags.size() ? tags_in(tags[i]) : std::vector<std::string>()));
+    if (all.back().empty()) all.back() = {Label()};  // which the tokenizer will refuse by name
+  }
+  return all;
+}
+
 MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinct) const {
-  const std::vector<std::string>& all = batch.words("text");
+  const std::vector<std::vector<Label>> choices = labels(batch);
   std::vector<int64_t> rows;
   std::set<std::string> seen;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (seen.insert(all[i]).second || !distinct) rows.push_back(static_cast<int64_t>(i));
+  for (size_t i = 0; i < choices.size(); ++i)
+    if (seen.insert(choices[i].front().words).second || !distinct) rows.push_back(static_cast<int64_t>(i));
   if (rows.size() < 2)  // one text for all: nothing can be found, and the figures will say so
-    for (rows.clear(); rows.size() < all.size();) rows.push_back(static_cast<int64_t>(rows.size()));
+    for (rows.clear(); rows.size() < choices.size();) rows.push_back(static_cast<int64_t>(rows.size()));
 
   Pairs result;
   const at::Tensor& wave = batch["wave"];
@@ -141,24 +163,30 @@ MulanTask::Pairs MulanTask::pairs(const Batch& batch, Draws* draws, bool distinc
     result.audio.audio = at::constant_pad_nd(result.audio.audio, {0, missing});
   if (result.audio.lengths.ge(result.audio.audio.size(1)).all().item<bool>())
     result.audio.lengths = at::Tensor();  // all whole
-  const at::Tensor which =
-      draws ? draws->uniform("templates", {static_cast<int64_t>(rows.size())}) : at::Tensor();
-  std::vector<std::string> texts;
+  const Templates& templates = config_.templates;
+  const bool choose =
+      std::any_of(choices.begin(), choices.end(), [](const auto& of) { return of.size() > 1; });
+  const at::Tensor label = drawn(choose ? draws : nullptr, "labels", rows.size());
+  const at::Tensor around = drawn(
+      templates.captions.size() > 1 || templates.tags.size() > 1 ? draws : nullptr, "templates", rows.size());
+  const std::vector<std::string> paths = batch.find_words("path");
+  std::vector<std::string> texts, names;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string& words = all[static_cast<size_t>(rows[i])];
-    const auto count = static_cast<double>(config_.templates.size());
-    const size_t at = draws ? static_cast<size_t>(which[static_cast<int64_t>(i)].item<double>() * count) : 0;
-    result.words.push_back(words);
-    texts.push_back(in_template(config_.templates[std::min(at, config_.templates.size() - 1)], words));
+    const auto row = static_cast<size_t>(rows[i]);
+    const Label& said = choices[row][place_of(label, i, choices[row].size())];
+    const std::vector<std::string>& known = templates.of(said);
+    result.words.push_back(said.words);
+    texts.push_back(in_template(known[place_of(around, i, known.size())], said.words));
+    if (!paths.empty()) names.push_back(paths[row]);
   }
-  const TokenizedTexts tokens = tokenize(*text_, texts, model_->config().text.window);
+  const TokenizedTexts tokens = tokenize(*text_, texts, model_->config().text.window, names);
   result.text = {sent_to(wave.device(), tokens.input.ids), sent_to(wave.device(), tokens.input.mask)};
   result.cut = tokens.cut;
   return result;
 }
 
 Losses MulanTask::losses(const Batch& batch, const StepContext& context) {
-  const Pairs given = pairs(batch, config_.templates.size() > 1 ? context.draws : nullptr, false);
+  const Pairs given = pairs(batch, context.draws, false);
   const PairLatents own = model_->embed_pairs(given.audio, given.text, context.draws, config_.chunk);
   const int64_t rows = given.audio.batch();
   MulanLosses made;
@@ -198,6 +226,8 @@ Losses MulanTask::validate(const Batch& batch, const StepContext& /*context*/) {
     result.named.emplace_back("contrast", made.contrast);
     result.named.emplace_back("layers", made.layers);
   }
+  result.named.emplace_back("texts_cut", at::scalar_tensor(static_cast<double>(given.cut) /
+                                                           static_cast<double>(given.audio.batch())));
   // In double: half precision would make ties.
   const at::Tensor audio = latents.audio.values.to(at::kDouble), text = latents.text.values.to(at::kDouble);
   add_figures(result.named, "text_to_audio", retrieval(text, audio, kRecallAt));
@@ -218,12 +248,8 @@ void MulanTask::write_samples(const Batch& batch, const std::string& label, Samp
                    text = latents.text.values.to(at::kCPU, at::kDouble);
   const at::Tensor scores = at::mm(audio, text.t());
   std::string lines;
-  if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed) {
-    const std::string alarm =
-        "both towers give nearly the same vector for everything; try a lower learning rate, a larger batch";
-    lines += "ALARM: " + alarm + "\n\n";
-    writer.alarm("collapsed", fmt::format("collapsed at step {}: {}", writer.step(), alarm));
-  }
+  if (crowding(audio) > kCollapsed && crowding(text) > kCollapsed)
+    lines += "COLLAPSED: both towers give nearly the same vector for everything\n\n";
   const int64_t count = given.audio.batch();
   for (int64_t row = 0; row < std::min(kSamplesShown, count); ++row) {
     const auto [best, places] = scores[row].topk(std::min(kTextsShown, count));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/text_tokenizer.h"
+#include "systems/musiclm/labels.h"
 #include "systems/musiclm/mulan.h"
 #include "train/phase_config.h"
 
@@ -18,8 +19,8 @@ namespace melete::musiclm {
 
 struct MulanTaskConfig {
   PhaseConfig phase;
-  int64_t chunk = 0;                            // rows that are run at once; 0: all
-  std::vector<std::string> templates = {"{}"};  // what texts are put into, for tags and names of classes
+  int64_t chunk = 0;  // rows that are run at once; 0: all
+  Templates templates;
 
   MulanTaskConfig();
 };
@@ -31,7 +32,7 @@ at::Tensor kept_file(const TextTokenizer& tokenizer);
 // The loss of guessing among n pairs.
 double chance_of_contrast(const std::string& kind, int64_t n);
 
-// Batches have "wave" [items, samples] with its lengths, and the words "text".
+// Batches have "wave" [items, samples] with its lengths, and the words "text" or "tags" or both.
 class MulanTask : public Task {
  public:
   MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
@@ -58,8 +59,9 @@ class MulanTask : public Task {
     std::vector<std::string> words;
     int64_t cut = 0;  // texts longer than the window
   };
-  // draws: of the templates; none: the first of them. distinct: the first item of every text only.
+  // draws: of labels and templates; none: the first of them. distinct: the first item of every text only.
   Pairs pairs(const Batch& batch, Draws* draws, bool distinct) const;
+  std::vector<std::vector<Label>> labels(const Batch& batch) const;  // of each item
   Losses losses(const Batch& batch, const StepContext& context);
   Group* group() const;  // null: alone
 

@@ -22,16 +22,17 @@ TextInput TextInput::rows(int64_t begin, int64_t end) const {
   return {ids.slice(0, begin, end), mask.defined() ? mask.slice(0, begin, end) : mask};
 }
 
-TokenizedTexts tokenize(const TextTokenizer& tokenizer, const std::vector<std::string>& texts,
-                        int64_t window) {
+TokenizedTexts tokenize(const TextTokenizer& tokenizer, const std::vector<std::string>& texts, int64_t window,
+                        const std::vector<std::string>& names) {
   require(!texts.empty(), "[text tower] expected at least one text, got none");
   TokenizedTexts result;
   std::vector<std::vector<int64_t>> rows;
   size_t longest = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
     rows.push_back(tokenizer.pieces(texts[i]));
-    require(!rows.back().empty(), "[text tower] text {} of {} is empty; give it words or leave it out", i + 1,
-            texts.size());
+    if (rows.back().empty())
+      fail("[text tower] the text of {} has no words (`{}`); give it some or leave it out",
+           names.empty() ? fmt::format("item {} of {}", i + 1, texts.size()) : names[i], texts[i]);
     if (static_cast<int64_t>(rows.back().size()) > window) {
       rows.back().resize(static_cast<size_t>(window));
       ++result.cut;

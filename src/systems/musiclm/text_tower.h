@@ -35,9 +35,10 @@ struct TokenizedTexts {
   TextInput input;
   int64_t cut = 0;  // texts that were longer than the window
 };
-// As long as the longest of them, within the window. An empty text is an Error that names its place.
-TokenizedTexts tokenize(const TextTokenizer& tokenizer, const std::vector<std::string>& texts,
-                        int64_t window);
+// As long as the longest of them, within the window. A text without words is an Error that names its item
+// (names: one a text; none: its place).
+TokenizedTexts tokenize(const TextTokenizer& tokenizer, const std::vector<std::string>& texts, int64_t window,
+                        const std::vector<std::string>& names = {});
 
 struct TextTowerImpl : torch::nn::Module {
   explicit TextTowerImpl(const TextTowerConfig& config);

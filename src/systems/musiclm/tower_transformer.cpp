@@ -59,11 +59,15 @@ at::Tensor TowerAttentionImpl::forward(const at::Tensor& x, const TowerView& vie
     if (!view.biases.empty()) how.bias = view.biases.front();
     mixed = attend(q, k, v, how);
   } else {
+    // Split at once: on the way back the rows come together in one pass, where a slice of each row would
+    // bring a whole batch of zeros to add.
+    const auto queries = q.split(1), keys = k.split(1), values = v.split(1);
     std::vector<at::Tensor> rows;
-    for (int64_t row = 0; row < x.size(0); ++row) {
-      how.bias = view.biases.at(static_cast<size_t>(row));
-      how.hidden = view.hidden.defined() ? view.hidden.narrow(0, row, 1) : at::Tensor();
-      rows.push_back(attend(q.narrow(0, row, 1), k.narrow(0, row, 1), v.narrow(0, row, 1), how));
+    for (size_t row = 0; row < queries.size(); ++row) {
+      how.bias = view.biases.at(row);
+      how.hidden =
+          view.hidden.defined() ? view.hidden.narrow(0, static_cast<int64_t>(row), 1) : at::Tensor();
+      rows.push_back(attend(queries[row], keys[row], values[row], how));
     }
     mixed = at::cat(rows);
   }

@@ -2,20 +2,9 @@
 
 #include "core/base/error.h"
 #include "nn/codebook.h"
+#include "systems/musiclm/labels.h"
 
 namespace melete::musiclm {
-
-std::string in_template(const std::string& around, const std::string& text) {
-  const size_t hole = around.find("{}");
-  return around.substr(0, hole) + text + around.substr(hole + 2);
-}
-
-void check_templates(const std::vector<std::string>& templates, const std::string& setting) {
-  require(!templates.empty(), "[{}] expected at least one, got none", setting);
-  for (const std::string& each : templates)
-    require(each.find("{}") != std::string::npos, "[{}] expected {{}} where the text goes, got `{}`", setting,
-            each);
-}
 
 ZeroShot::ZeroShot(const JointEmbedding& embedding, std::vector<std::string> labels,
                    const std::vector<std::string>& templates, double scale)
@@ -27,9 +16,10 @@ ZeroShot::ZeroShot(const JointEmbedding& embedding, std::vector<std::string> lab
   for (const std::string& around : templates) {
     std::vector<std::string> sentences;
     for (const std::string& label : labels_) {
-      require(!label.empty(), "[classify] a label is empty");
+      require(!embedding.fit(label).wordless, "[classify] the label `{}` has no words", label);
       sentences.push_back(in_template(around, label));
     }
+    sentences_.insert(sentences_.end(), sentences.begin(), sentences.end());
     const at::Tensor each = embedding.embed_text(sentences).to(at::kCPU, at::kFloat);
     sum = sum.defined() ? sum + each : each;
   }

@@ -11,10 +11,6 @@
 
 namespace melete::musiclm {
 
-// "the sound of {}" around a label. The hole must be there: check_templates throws an Error where it is not.
-std::string in_template(const std::string& around, const std::string& text);
-void check_templates(const std::vector<std::string>& templates, const std::string& setting);
-
 class ZeroShot {
  public:
   // A label's vector is the mean over its templates. scale: what products are multiplied with before the
@@ -23,11 +19,14 @@ class ZeroShot {
            const std::vector<std::string>& templates, double scale);
 
   const std::vector<std::string>& labels() const { return labels_; }
+  const std::vector<std::string>& sentences() const {
+    return sentences_;
+  }  // of all labels, as they were read
   // vectors [n, dim] of sounds -> [n, labels], rows that add up to 1
   at::Tensor probabilities(const at::Tensor& vectors) const;
 
  private:
-  std::vector<std::string> labels_;
+  std::vector<std::string> labels_, sentences_;
   at::Tensor vectors_;  // [labels, dim]
   double scale_;
 };
