@@ -10,6 +10,7 @@
 #include "cli/arguments.h"
 #include "cli/import_frozen_command.h"
 #include "cli/say_weights.h"
+#include "cli/studio_command.h"
 #include "cli/terminal.h"
 #include "core/base/error.h"
 #include "io/base/atomic_file.h"
@@ -196,7 +197,7 @@ int export_command(const std::vector<std::string>& args) {
   arguments.example("export runs/codec -o runs/settled --ema_as_model");
   if (!arguments.parse(args)) return 0;
   if (!card.empty()) {
-    write_file_atomically(card, model_card(from));
+    write_file_atomically(card, model_card(from, commands_with(from)));
     fmt::print("{}: model card of {}\n", card, from);
     if (out.empty()) return 0;
   }

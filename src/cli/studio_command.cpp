@@ -15,11 +15,14 @@
 #include "cli/terminal.h"
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/base/shell_line.h"
 #include "io/base/atomic_file.h"
 #include "run/expectation.h"
 #include "studio/report.h"
+#include "studio/run_metrics.h"
 #include "studio/server.h"
 #include "systems/system.h"
+#include "systems/voicebox/saved_voice.h"
 #include "train/schedule.h"
 
 namespace melete {
@@ -92,6 +95,14 @@ nlohmann::ordered_json read_expected(const std::filesystem::path& run) {
   }
 }
 
+std::vector<std::string> saved_voices() {
+  try {
+    return voicebox::voice_names(voicebox::voices_folder());
+  } catch (const Error&) {  // no home, so no voices
+    return {};
+  }
+}
+
 // Every generator in the systems' list, with the settings that all of them have.
 std::vector<StudioTool> studio_tools(int64_t threads) {
   std::vector<StudioTool> tools;
@@ -102,8 +113,13 @@ std::vector<StudioTool> studio_tools(int64_t threads) {
       generation->describe(schema);
       int64_t seed = 0;
       schema.option("seed", seed, "same seed, same result").at_least(0);
-      StudioTool tool{generator.name,           generator.about, {"generate", generator.name},
-                      generation->extensions(), form_of(schema), generation->streams()};
+      auto form = form_of(schema);
+      for (auto& option : form)  // a voice is a recording or one of these
+        if (option["help"].get<std::string>().find("`voice save`") != std::string::npos)
+          option["names"] = saved_voices();
+      StudioTool tool{
+          generator.name, generator.about,      {"generate", generator.name}, generation->extensions(),
+          form,           generation->streams()};
       tools.push_back(std::move(tool));
     }
   CodecCompareConfig compare;
@@ -161,7 +177,38 @@ int export_report(const std::vector<std::string>& args) {
   return 0;
 }
 
+// The words of a tool that starts with a run of that task; in capitals what a person has to put there.
+std::vector<std::string> example_words(const StudioTool& tool, const std::string& run) {
+  std::vector<std::string> words{"melete"};
+  words.insert(words.end(), tool.words.begin(), tool.words.end());
+  words.insert(words.end(), {"--from", run});
+  for (const SpeechTool& speech : speech_tools())
+    for (const auto& [setting, task] : speech.helpers)
+      if (speech.tool == tool.name) words.insert(words.end(), {"--" + setting, "RUN-OF-" + task});
+  for (const auto& option : tool.options) {
+    const std::string name = option["name"], help = option["help"];
+    if (name == "text" && help.find("for models") == std::string::npos)  // which this one may be not
+      words.insert(words.end(), {"--text", "WORDS"});
+    if (name == "recording" || name == "prompt") words.insert(words.end(), {"--" + name, "RECORDING.wav"});
+  }
+  words.insert(words.end(), {"-o", tool.extensions.empty() ? "made" : "made" + tool.extensions.front()});
+  return words;
+}
+
 }  // namespace
+
+std::vector<std::string> commands_with(const std::string& run) {
+  RunMetrics metrics((std::filesystem::path(run) / "metrics.jsonl").string());
+  while (metrics.poll(1 << 22)) {
+  }
+  std::vector<std::string> lines;
+  for (const StudioTool& tool : studio_tools(0))
+    for (const auto& option : tool.options)
+      if (option["name"] == "from" && option.contains("tasks"))
+        for (const auto& one : option["tasks"])
+          if (one == metrics.progress().task) lines.push_back(shell_line(example_words(tool, run)));
+  return lines;
+}
 
 int studio_command(const std::vector<std::string>& args) {
   if (!args.empty() && args.front() == "export") return export_report({args.begin() + 1, args.end()});
@@ -170,6 +217,8 @@ int studio_command(const std::vector<std::string>& args) {
   int64_t port = kStudioPort, threads = 0;
   double memory_gigabytes = 0, job_minutes = 30, kept_gigabytes = 4, kept_minutes = 10;
   int64_t kept_models = 8;
+  int64_t kept_results = static_cast<int64_t>(options.jobs.kept);
+  double kept_disk_gigabytes = static_cast<double>(options.jobs.kept_on_disk) / 1e9;
   bool watch_only = false;
   Arguments arguments(
       "studio",
@@ -193,6 +242,13 @@ int studio_command(const std::vector<std::string>& args) {
       .at_least(0)
       .unit("GB");
   arguments.option("keep_minutes", kept_minutes, "without a job, then they go").at_least(0).unit("min");
+  arguments
+      .option("keep_results", kept_results,
+              "results of the playground in RUNS/studio/made; the oldest beyond these are removed")
+      .at_least(1);
+  arguments.option("keep_disk", kept_disk_gigabytes, "that they may take, likewise")
+      .at_least(0.001)
+      .unit("GB");
   arguments.example("studio runs");
   arguments.example("studio runs --address 0.0.0.0 --token \"$(openssl rand -hex 16)\"");
   arguments.example("studio export runs/codec -o report.html");
@@ -208,6 +264,8 @@ int studio_command(const std::vector<std::string>& args) {
     kept_gigabytes = memory_gigabytes / 2;
   options.jobs.kept_bytes = static_cast<int64_t>(kept_gigabytes * 1e9);
   options.jobs.kept_seconds = kept_minutes * 60;
+  options.jobs.kept = static_cast<size_t>(kept_results);
+  options.jobs.kept_on_disk = static_cast<uintmax_t>(kept_disk_gigabytes * 1e9);
   if (!watch_only) {
     options.program = std::filesystem::canonical("/proc/self/exe").string();
     options.tools = studio_tools(threads);

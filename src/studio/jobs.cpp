@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/shell_line.h"
 #include "io/base/atomic_file.h"
+#include "studio/kept_folder.h"
 #include "studio/run_files.h"
 
 namespace melete {
@@ -44,6 +45,7 @@ bool read_progress(const std::string& line, std::string& part, double& share) {
 
 JobQueue::JobQueue(std::string program, fs::path folder, JobLimits limits)
     : program_(std::move(program)), folder_(std::move(folder)), limits_(limits) {
+  clear_old();
   read_kept();
   thread_ = std::thread([this] { work(); });
 }
@@ -68,12 +70,26 @@ void JobQueue::read_kept() {
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     std::ifstream in(entry.path() / "job.json");
     auto kept = ordered_json::parse(in, nullptr, false);
-    if (kept.is_object() && kept.contains("id") && kept.contains("created"))
+    if (kept.is_object() && kept.value("id", "") == entry.path().filename() && kept.contains("created"))
       earlier_.push_back(std::move(kept));
-    if (earlier_.size() >= limits_.kept) break;
   }
   std::sort(earlier_.begin(), earlier_.end(),
             [](const ordered_json& a, const ordered_json& b) { return a["created"] > b["created"]; });
+}
+
+// Also what was left behind by a studio that ended in the middle of a job.
+void JobQueue::clear_old() {
+  const auto alive = [this](const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) {
+      return job->id == id && (job->state == "waiting" || job->state == "running");
+    });
+  };
+  for (const std::string& id : clear_oldest(folder_, limits_.kept, limits_.kept_on_disk, alive)) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [&](const auto& job) { return job->id == id; });
+    std::erase_if(earlier_, [&](const ordered_json& job) { return job["id"] == id; });
+  }
 }
 
 std::string JobQueue::add(const JobRequest& request) {
@@ -97,6 +113,8 @@ std::string JobQueue::add(const JobRequest& request) {
     job->words.push_back("-o");
     job->words.push_back(
         (request.extension.empty() ? folder_ / id : folder_ / id / ("result" + request.extension)).string());
+    for (const auto& [setting, file] : request.files)
+      job->words.push_back("--" + setting + "=" + (folder_ / id / file).string());
     jobs_.push_back(std::move(job));
   }
   changed();
@@ -149,6 +167,7 @@ void JobQueue::work() {
     changed();
     run(*next);
     keep(*next);
+    clear_old();
     changed();
   }
 }
@@ -312,10 +331,8 @@ ordered_json JobQueue::job(const std::string& id) const {
 ordered_json JobQueue::all() const {
   const std::lock_guard lock(mutex_);
   auto list = ordered_json::array();
-  for (auto job = jobs_.rbegin(); job != jobs_.rend() && list.size() < limits_.kept; ++job)
-    list.push_back(json(**job));
-  for (const ordered_json& kept : earlier_)
-    if (list.size() < limits_.kept) list.push_back(kept);
+  for (auto job = jobs_.rbegin(); job != jobs_.rend(); ++job) list.push_back(json(**job));
+  for (const ordered_json& kept : earlier_) list.push_back(kept);
   return list;
 }
 

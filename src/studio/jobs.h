@@ -21,13 +21,14 @@
 namespace melete {
 
 struct JobLimits {
-  size_t waiting = 20;        // more are refused
-  double seconds = 1800;      // of one job
-  int64_t memory_bytes = 0;   // that one may have; 0: no limit
-  size_t kept = 500;          // finished ones that are listed
-  int64_t kept_models = 0;    // in memory between jobs; 0: a process for every job
-  int64_t kept_bytes = 0;     // of all of them; 0: no limit
-  double kept_seconds = 600;  // without a job, then they go
+  size_t waiting = 20;                      // more are refused
+  double seconds = 1800;                    // of one job
+  int64_t memory_bytes = 0;                 // that one may have; 0: no limit
+  size_t kept = 500;                        // finished ones; older ones are removed with what they made
+  uintmax_t kept_on_disk = 20'000'000'000;  // bytes that these may take
+  int64_t kept_models = 0;                  // in memory between jobs; 0: a process for every job
+  int64_t kept_bytes = 0;                   // of all of them; 0: no limit
+  double kept_seconds = 600;                // without a job, then they go
 };
 
 struct JobRequest {
@@ -36,6 +37,7 @@ struct JobRequest {
   std::vector<std::string> words;   // after the program's name, without -o
   std::string extension;            // of the file to write; empty: the job writes into its folder
   bool streams = false;             // its sound is wanted while it is made, in live_path()
+  std::vector<std::pair<std::string, std::string>> files = {};  // setting and file that it writes there, too
 };
 
 class JobQueue {
@@ -78,6 +80,7 @@ class JobQueue {
   void take_line(Job& job, const std::string& line);
   void keep(const Job& job) const;
   void read_kept();
+  void clear_old();
   nlohmann::ordered_json json(const Job& job) const;
   void changed() const;
 

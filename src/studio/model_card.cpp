@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/human.h"
 #include "core/base/shell_line.h"
-#include "core/base/version.h"
+#include "studio/model_files.h"
 #include "studio/run_files.h"
 #include "studio/run_index.h"
 
@@ -54,7 +54,7 @@ std::string table_text(const ordered_json& table) {
 
 }  // namespace
 
-std::string model_card(const std::string& run_folder) {
+std::string model_card(const std::string& run_folder, const std::vector<std::string>& uses) {
   std::error_code error;
   const fs::path run = fs::canonical(run_folder, error);
   require(!error && is_run_folder(run), "[card] expected a run's folder, got {}", run_folder);
@@ -67,7 +67,13 @@ std::string model_card(const std::string& run_folder) {
   };
   card += "| | |\n|---|---|\n";
   fact("what", details["task"]);
-  fact("made with", fmt::format("melete {}", version()));
+  // The program that trained it, which may be another than the one that writes this.
+  const ordered_json checkpoints = run_checkpoints(run);
+  const ordered_json meta =
+      checkpoints.empty() ? ordered_json()
+                          : checkpoint_meta(run / "checkpoints" / checkpoints[0]["name"].get<std::string>());
+  if (meta.is_object() && meta.contains("version"))
+    fact("trained with", "melete " + meta["version"].get<std::string>());
   fact("trained", fmt::format("{} of {} steps, {} of training, {} to {}", details["step"].get<int64_t>(),
                               details["steps_total"].get<int64_t>(),
                               human_seconds(details["trained_seconds"].get<double>()),
@@ -107,6 +113,7 @@ std::string model_card(const std::string& run_folder) {
   for (const auto& table : tables) card += table_text(table);
 
   card += "\n## Use\n\n";
+  for (const std::string& line : uses) card += "    " + line + "\n";
   card += "    " + shell_line({"melete", "inspect", run_folder, "--summary"}) + "\n";
   card +=
       "    " +

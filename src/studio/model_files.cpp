@@ -17,19 +17,6 @@ namespace {
 constexpr int kDeepestFile = 4;
 constexpr size_t kMostModelFiles = 300, kMostCheckpoints = 1000;
 
-// What a checkpoint of ours says of itself; null for any other file.
-ordered_json described(const fs::path& path) {
-  try {
-    const SafetensorsFile file(path.string());
-    const auto text = file.metadata().find("melete.meta");
-    if (text == file.metadata().end()) return nullptr;
-    const auto meta = ordered_json::parse(text->second, nullptr, false);
-    return meta.is_object() && meta.contains("task") ? meta : ordered_json();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
-}
-
 void collect_files(const fs::path& folder, int depth, std::vector<fs::path>& found) {
   if (depth == 0 || is_run_folder(folder)) return;  // a run's own are known to it
   std::error_code error;
@@ -46,6 +33,18 @@ void collect_files(const fs::path& folder, int depth, std::vector<fs::path>& fou
 
 }  // namespace
 
+ordered_json checkpoint_meta(const fs::path& path) {
+  try {
+    const SafetensorsFile file(path.string());
+    const auto text = file.metadata().find("melete.meta");
+    if (text == file.metadata().end()) return nullptr;
+    const auto meta = ordered_json::parse(text->second, nullptr, false);
+    return meta.is_object() && meta.contains("task") ? meta : ordered_json();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 ordered_json model_files(const RunIndex& index) {
   auto list = ordered_json::array();
   const auto add = [&](const fs::path& path, const std::string& task, int64_t step, uintmax_t bytes,
@@ -61,7 +60,7 @@ ordered_json model_files(const RunIndex& index) {
   std::sort(files.begin(), files.end());
   for (const fs::path& path : files) {
     std::error_code error;
-    if (const ordered_json meta = described(path); meta.is_object())
+    if (const ordered_json meta = checkpoint_meta(path); meta.is_object())
       add(path, meta.value("task", ""), meta.value("step", int64_t{0}), fs::file_size(path, error), "");
   }
   for (const std::string& id : index.ids()) {

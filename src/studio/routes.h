@@ -28,6 +28,7 @@ struct StudioParts {
   std::unique_ptr<JobQueue> jobs;  // none: nothing can be made
   std::atomic<uint64_t> jobs_version{1};
   std::atomic<int> listeners{0};  // pages that are being told
+  std::atomic<int> uploads{0};    // that are being sent
   std::atomic<bool> stopping{false};
 
   explicit StudioParts(StudioOptions given);

@@ -6,6 +6,7 @@
 #include "io/base/audio_file.h"
 #include "io/base/checksum.h"
 #include "io/base/picture_file.h"
+#include "studio/kept_folder.h"
 #include "studio/model_files.h"
 #include "studio/routes.h"
 #include "studio/run_files.h"
@@ -18,14 +19,68 @@ using nlohmann::ordered_json;
 
 namespace {
 
+// Whether there is a place among so few, and keeps it.
+class OneOfFew {
+ public:
+  OneOfFew(std::atomic<int>& taken, int places) : taken_(taken), good_(taken.fetch_add(1) < places) {}
+  ~OneOfFew() { --taken_; }
+  OneOfFew(const OneOfFew&) = delete;
+  OneOfFew& operator=(const OneOfFew&) = delete;
+  explicit operator bool() const { return good_; }
+
+ private:
+  std::atomic<int>& taken_;
+  bool good_;
+};
+
 constexpr size_t kLargestObject = 1 << 20;
-constexpr double kLongestUploadSeconds = 900;
+constexpr int64_t kLongestUploadSeconds = 900;
+constexpr int64_t kMostUploadSamples = kLongestUploadSeconds * 48000 * 2;  // of all channels
+constexpr int64_t kMostUploadPixels = 1 << 25, kMostUploadChannels = 8;
+constexpr int kUploadsAtOnce = 4;
+constexpr size_t kUploadsKept = 200;
+constexpr uintmax_t kUploadBytesKept = 4'000'000'000;
 
 // Paths of results as /files/ serves them.
 ordered_json with_paths(ordered_json job) {
   if (job.contains("results"))
     for (auto& path : job["results"]) path = std::string(kStudioFolder) + "/made/" + path.get<std::string>();
   return job;
+}
+
+// Piece by piece: silence of a few bytes unpacks to far more than was sent.
+void keep_recording(const fs::path& from, const fs::path& to) {
+  AudioReader reader(from.string());
+  const AudioInfo info = reader.info();
+  const auto check = [&info](int64_t frames) {
+    require(
+        frames > 0 && info.channels <= kMostUploadChannels &&
+            frames <= kLongestUploadSeconds * info.rate_hz && frames * info.channels <= kMostUploadSamples,
+        "[upload] expected a recording of at most {} s, {} channels and {} million samples in all of them, "
+        "got {} frames of {} channels at {} Hz",
+        kLongestUploadSeconds, kMostUploadChannels, kMostUploadSamples / 1'000'000, frames, info.channels,
+        info.rate_hz);
+  };
+  check(info.frames);
+  AudioWriter writer(to.string(), info.rate_hz, info.channels, info.frames);
+  std::vector<float> piece(static_cast<size_t>(16384 * info.channels));
+  int64_t frames = 0;
+  for (int64_t got; (got = reader.read(piece)) > 0;) {
+    check(frames += got);  // what a header says of an MP3 is an estimate
+    writer.write(std::span(piece).first(static_cast<size_t>(got * info.channels)));
+  }
+  require(frames == info.frames || (frames > 0 && info.format.starts_with("MPEG")),
+          "[upload] the recording ends at frame {} but its header says {}; it may be cut off", frames,
+          info.frames);
+  writer.commit();
+}
+
+Image read_upload(const std::string& bytes, const std::string& name) {
+  const PictureSize size = picture_size(bytes, name);
+  require(int64_t{size.width} * size.height <= kMostUploadPixels,
+          "[upload] expected a picture of at most {} million pixels, got {} x {}",
+          kMostUploadPixels / 1'000'000, size.width, size.height);
+  return decode_picture(bytes, name).image;
 }
 
 // Nothing of what was sent is kept as it came: the reader takes the samples out, and those are written anew.
@@ -53,15 +108,11 @@ std::string keep_upload(const StudioParts& parts, const std::string& name, const
   if (type.starts_with("audio/")) {
     std::ofstream(temporary, std::ios::binary)
         .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    const AudioInfo info = probe_audio(temporary.string());
-    require(info.frames > 0 && info.seconds() <= kLongestUploadSeconds && info.channels <= 8,
-            "[upload] expected a recording of at most {:.0f} s", kLongestUploadSeconds);
-    const Audio audio = read_audio(temporary.string());
     out = folder / (kept + ".flac");
-    write_audio(out.string(), audio.samples, audio.rate_hz, audio.channels);
+    keep_recording(temporary, out);
   } else if (type.starts_with("image/")) {
     out = folder / (kept + ".png");
-    write_png(out.string(), decode_picture(bytes, name).image);
+    write_png(out.string(), read_upload(bytes, name));
   } else if (extension == ".txt") {
     require(bytes.size() <= kLargestObject, "[upload] the text is larger than {} bytes", kLargestObject);
     out = folder / (kept + ".txt");
@@ -72,6 +123,7 @@ std::string keep_upload(const StudioParts& parts, const std::string& name, const
         "got {}",
         name.substr(0, 80));
   }
+  clear_oldest(folder, kUploadsKept, kUploadBytesKept);
   return out.lexically_relative(parts.root).generic_string();
 }
 
@@ -121,6 +173,8 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
               });
   server.Post(
       "/api/uploads", [&parts](const Request& request, Response& response, const ContentReader& reader) {
+        const OneOfFew place(parts.uploads, kUploadsAtOnce);
+        if (!place) return reply_error(response, 503, "others are sending something; try again");
         std::string body;
         if (read_body(parts, request, response, reader, kLargestUpload, body))
           reply_json(response, {{"path", keep_upload(parts, request.get_param_value("name"), body)}}, 201);

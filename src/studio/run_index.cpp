@@ -72,7 +72,7 @@ std::string run_state(const RunProgress& progress, double now) {
   }
   // A validation or a checkpoint between two rows may take many steps' time.
   const double patience = std::max(90.0, 30 * progress.seconds_per_step);
-  return now - progress.newest_time < patience ? "running" : "silent";
+  return now - progress.heard_time < patience ? "running" : "silent";
 }
 
 RunIndex::RunIndex(fs::path root) : root_(std::move(root)) {}
@@ -176,6 +176,7 @@ ordered_json RunIndex::summary_of(const std::string& id, const Run& run) const {
                    {"steps_total", p.steps_total},
                    {"started", p.started_time},
                    {"updated", p.newest_time},
+                   {"heard", p.heard_time},
                    {"trained_seconds", p.trained_seconds},
                    {"seconds_per_step", or_null(p.seconds_per_step)},
                    {"items_per_second", or_null(p.items_per_second)},

@@ -67,7 +67,8 @@ class RunIndex {
   std::thread thread_;
 };
 
-// running, finished, failed, stopped or silent (no word for long, and no last one).
+// running, finished, failed, stopped or silent (no word for long, and no last one). now: by this machine's
+// clock; that of the machine that trains may be another.
 std::string run_state(const RunProgress& progress, double now);
 
 }  // namespace melete

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -18,6 +19,10 @@ constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 constexpr double kNotFinite = std::numeric_limits<double>::infinity();
 constexpr size_t kRecentSteps = 50, kTextsKept = 100, kLongestRow = 1 << 20;
 constexpr double kZScoreFloor = 1e-12;
+
+double local_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // A number, or what a number that is not finite was written as.
 double number(const ordered_json& value) {
@@ -126,6 +131,11 @@ bool RunMetrics::poll(size_t max_bytes) {
       }
       // Not a row of ours: a file without line ends must not fill the memory.
       if (partial_.size() + bytes.size() <= kLongestRow) partial_ += bytes;
+    }
+    // Nobody saw the rows come that were there at first: the file says when.
+    if (changed) {
+      const double now = local_seconds();
+      progress_.heard_time = caught_up_ ? now : std::min(now, static_cast<double>(status.st_mtime));
     }
     caught_up_ = offset_ >= static_cast<uint64_t>(status.st_size);
   }

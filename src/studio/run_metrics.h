@@ -36,7 +36,8 @@ struct RunProgress {
   std::vector<std::string> data;
   nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
   int64_t threads = 0, step = 0, steps_total = 0, skipped_total = 0, rollbacks = 0, starts = 0, saved = 0;
-  double started_time = 0, newest_time = 0, trained_seconds = 0;
+  double started_time = 0, newest_time = 0, trained_seconds = 0;  // by the clock of the machine that trains
+  double heard_time = 0;  // when its newest rows came, by the clock of this one
   double seconds_per_step = 0, data_wait_share = 0, items_per_second = 0;  // over the last steps
   std::string newest_sample;                                               // as the row names it
   std::vector<std::pair<std::string, double>> losses;  // of the newest step, in their order

@@ -3,14 +3,11 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <list>
-#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "studio/connections.h"
 #include "studio/page.h"
 #include "studio/routes.h"
 #include "studio/run_files.h"
@@ -22,55 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr size_t kThreads = 40, kMostWaiting = 128;
-constexpr int kReadSeconds = 5, kWriteSeconds = 5, kKeepAliveSeconds = 5, kRequestsOfAConnection = 200;
-
-// A fixed number of threads; when too many connections wait, no more are accepted until one is served.
-class BoundedQueue final : public httplib::TaskQueue {
- public:
-  BoundedQueue() {
-    for (size_t i = 0; i < kThreads; ++i) threads_.emplace_back([this] { work(); });
-  }
-  // bool in younger versions of the library: whether there was room
-  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>()));
-  Enqueued enqueue(std::function<void()> task) override {
-    std::unique_lock lock(mutex_);
-    news_.wait(lock, [this] { return stop_ || waiting_.size() < kMostWaiting; });
-    waiting_.push_back(std::move(task));
-    news_.notify_all();
-    return Enqueued(true);
-  }
-  void shutdown() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    news_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  void work() {
-    while (true) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        news_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-        if (waiting_.empty()) return;
-        task = std::move(waiting_.front());
-        waiting_.pop_front();
-      }
-      news_.notify_all();
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable news_;
-  std::deque<std::function<void()>> waiting_;
-  std::list<std::thread> threads_;
-  bool stop_ = false;
-};
+constexpr int kListenFor = 128;  // connections that are not accepted yet
 
 fs::path real_folder(const std::string& folder) {
   std::error_code error;
@@ -104,29 +53,6 @@ void reply_error(httplib::Response& response, int status, const std::string& mes
   reply_json(response, {{"error", {{"message", message}, {"code", status}}}}, status);
 }
 
-namespace {
-
-// To a body that comes too slowly. Younger versions of httplib would read the rest of it, for as long as it
-// comes, to use the connection again, and it would hold a thread. Here it counts as read, and the answer
-// breaks off behind its last byte, which closes the connection.
-template <class Request>
-void refuse_slow_body(const Request& request, httplib::Response& response, int status,
-                      const std::string& message) {
-  reply_error(response, status, message);
-  if constexpr (requires(Request & mutable_request) { mutable_request.body_consumed_ = true; }) {
-    const_cast<Request&>(request).body_consumed_ = true;
-    const std::string answer = std::exchange(response.body, "");
-    response.headers.erase("Content-Type");
-    response.set_content_provider(answer.size(), "application/json",
-                                  [answer](size_t from, size_t count, httplib::DataSink& sink) {
-                                    sink.write(answer.data() + from, count);
-                                    return false;
-                                  });
-  }
-}
-
-}  // namespace
-
 bool read_body(const StudioParts& parts, const httplib::Request& request, httplib::Response& response,
                const httplib::ContentReader& reader, size_t most_bytes, std::string& body) {
   if (request.is_multipart_form_data()) {
@@ -143,15 +69,18 @@ bool read_body(const StudioParts& parts, const httplib::Request& request, httpli
     return fits && soon;
   });
   if (!fits) reply_error(response, 413, fmt::format("expected at most {} bytes", most_bytes));
-  if (fits && !soon)
-    refuse_slow_body(request, response, 408, fmt::format("expected all of it within {} s", most_seconds));
+  if (fits && !soon) reply_error(response, 408, fmt::format("expected all of it within {} s", most_seconds));
   return fits && soon;
 }
 
 struct Studio::Parts {
-  explicit Parts(StudioOptions options) : studio(std::move(options)) {}
+  explicit Parts(StudioOptions options) : studio(std::move(options)), server(limits()) {}
+  ConnectionLimits limits() const {
+    // A moment more than a body has: who sends one too slowly is told so, and then not read any more.
+    return {studio.options.header_seconds, studio.options.body_seconds + 1, 32 << 10, kLargestUpload};
+  }
   StudioParts studio;
-  httplib::Server server;
+  BoundedServer server;
   int port = 0;
 };
 
@@ -163,11 +92,6 @@ Studio::Studio(StudioOptions options) {
   parts_ = std::make_unique<Parts>(std::move(options));
   StudioParts& studio = parts_->studio;
   httplib::Server& server = parts_->server;
-  server.new_task_queue = [] { return new BoundedQueue; };
-  server.set_read_timeout(kReadSeconds);
-  server.set_write_timeout(kWriteSeconds);
-  server.set_keep_alive_timeout(kKeepAliveSeconds);
-  server.set_keep_alive_max_count(kRequestsOfAConnection);
   server.set_payload_max_length(kLargestUpload);
   server.set_tcp_nodelay(true);
   int listening = -1;
@@ -243,7 +167,7 @@ Studio::Studio(StudioOptions options) {
           "[studio] {} port {} cannot be used: another program has it, or the address is not of this "
           "machine; try --port {}",
           studio.options.address, wanted, wanted + 1);
-  ::listen(listening, kMostWaiting);  // it asks for room for 5, and a page alone opens 6 connections
+  ::listen(listening, kListenFor);  // it asks for room for 5, and a page alone opens 6 connections
   server.set_socket_options([](int) {});
   studio.access = {studio.options.address, parts_->port, studio.options.token};
 }

@@ -25,8 +25,9 @@ struct StudioOptions {
   // Rates of every phase over a run, from its settings: {"generator": {"x": [...], "y": [...]}}; may be
   // empty.
   std::function<nlohmann::ordered_json(const nlohmann::ordered_json& config, int64_t steps)> learning_rates;
-  ReadExpected expected;     // may be empty
-  double body_seconds = 60;  // one that comes byte by byte is not waited for any longer
+  ReadExpected expected;      // may be empty
+  double header_seconds = 5;  // of a request; one that comes byte by byte is not waited for any longer
+  double body_seconds = 60;   // likewise
   JobLimits jobs;
 };
 

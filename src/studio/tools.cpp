@@ -23,6 +23,17 @@ bool begins_with_word(const std::string& help, std::initializer_list<const char*
   return std::any_of(words.begin(), words.end(), [&](const char* word) { return help.starts_with(word); });
 }
 
+// "also write ... to this PNG": the ending of that file; empty: nothing is written.
+std::string written_as(const std::string& help) {
+  static const std::regex to_this("write .*to this ([A-Z]+)");
+  std::smatch match;
+  if (!std::regex_search(help, match, to_this)) return "";
+  std::string ending = "." + match[1].str();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return ending;
+}
+
 // The help of a setting begins with what it is: "run of vocos, ...", "recording whose voice ...", "file with
 // ...".
 std::string form_kind(const Option& option) {
@@ -30,8 +41,9 @@ std::string form_kind(const Option& option) {
   if (!option.choices().empty()) return "choice";
   const std::string type = option.type_name(), &help = option.help();
   if (type == "integer" || type == "number") return "number";
+  if (help.starts_with("recordings:")) return "recording";  // one of them is offered
   if (type.starts_with("list")) return "list";
-  if (help.find("write") != std::string::npos) return "output";
+  if (!written_as(help).empty()) return "output";
   if (begins_with_word(help, {"run ", "run,", "folder of runs", "codec", "semantic tokenizer", "text encoder",
                               "frozen text encoder", "VQ-GAN"}))
     return "run";
@@ -89,7 +101,6 @@ ordered_json form_of(const Schema& schema) {
   auto form = ordered_json::array();
   for (const Option& option : schema.options()) {
     const std::string kind = form_kind(option);
-    if (kind == "output") continue;
     ordered_json one{{"name", option.name()},      {"kind", kind},
                      {"type", option.type_name()}, {"help", option.help()},
                      {"default", option.json()},   {"limits", option.limits_text()}};
@@ -97,6 +108,11 @@ ordered_json form_of(const Schema& schema) {
     if (!option.choices().empty()) one["choices"] = option.choices();
     if (kind == "run")
       if (const auto tasks = tasks_of(option); !tasks.empty()) one["tasks"] = tasks;
+    // Where it is written is not asked, only whether.
+    if (kind == "output")
+      one.update({{"type", "true or false"},
+                  {"default", false},
+                  {"file", option.name() + written_as(option.help())}});
     form.push_back(std::move(one));
   }
   return form;
@@ -128,7 +144,14 @@ JobRequest job_request(const StudioTool& tool, const ordered_json& settings, con
     require(text.size() <= kLongestValue && text.find('\0') == std::string::npos,
             "[{}] expected at most {} bytes", name, kLongestValue);
     const std::string kind = (*option)["kind"];
-    if (kind == "run" || kind == "recording" || kind == "picture" || kind == "file") {
+    if (kind == "output") {
+      require(text == "true" || text == "false", "[{}] expected true or false", name);
+      if (text == "true") request.files.emplace_back(name, (*option)["file"]);
+      continue;
+    }
+    const auto names = option->find("names");  // that stand for something elsewhere
+    if (names != option->end() && std::find(names->begin(), names->end(), text) != names->end()) {
+    } else if (kind == "run" || kind == "recording" || kind == "picture" || kind == "file") {
       text = checked_path(name, text, root, shown);
     } else if (kind == "list" && value.is_array()) {
       for (const auto& one : value) check_text(name, setting_text(name, one), root);

@@ -32,8 +32,8 @@ struct SpeechTool {
 
 // [{"name", "type", "help", "unit", "default", "choices", "limits", "kind", "tasks"}]. The kind says what to
 // offer: run (or file of a model, of one of these tasks, where the help says so), recording, picture, file,
-// flag, number, choice, text, list. Settings that name a file to write are left out: what a job writes goes
-// to its own folder.
+// flag, number, choice, text, list, output. An output is a file that is written, too: only whether is asked,
+// it goes to the job's folder as "file". Who calls may add "names" to an option: that can stand for a path.
 nlohmann::ordered_json form_of(const Schema& schema);
 
 // Settings by name -> words of the program, with every path checked to be inside the runs' folder: `root` is

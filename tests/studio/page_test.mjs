@@ -90,6 +90,68 @@ function sameAgain(job) {
   check(before.length > 0 && paths.every((path, i) => readFileSync(path).equals(before[i])), `the command beside it makes the same ${before.length} files, byte for byte`);
 }
 
+// Level in dB of a wave file of 16 bits.
+function levelOf(wave) {
+  const from = wave.indexOf("data") + 8;
+  let power = 0;
+  for (let at = from; at + 1 < wave.length; at += 2) power += (wave.readInt16LE(at) / 32768) ** 2;
+  return 10 * Math.log10(power / ((wave.length - from) / 2));
+}
+
+// Every form of the playground has what `melete help` lists for that generator, with the same defaults, and nothing else.
+async function checkForms(url) {
+  const tools = await (await ask(`${url}api/tools`)).json();
+  const listed = spawnSync(program, ["generate", "--help"], { encoding: "utf8" }).stdout.match(/^  [a-z][a-z-]* /gm).map((line) => line.trim());
+  const missing = listed.filter((name) => !tools.some((tool) => tool.name === name));
+  check(listed.length >= 8 && missing.length === 0, `the playground has every generator: ${listed.join(", ")} ${missing.join()}`);
+  let settings = 0;
+  for (const tool of tools) {
+    const words = tool.name === "codec" ? ["codec", "compare", "--help"] : ["help", "generate", tool.name];
+    const help = spawnSync(program, words, { encoding: "utf8" }).stdout;
+    const inHelp = [...help.slice(help.indexOf("\nsettings")).split("\nexamples")[0].matchAll(/^  --(\w+) +([^]*?)(?=^  --|^$)/gm)].map(([, name, text]) => ({ name, text: text.replace(/\s+/g, " ").trim() }));
+    if (/^ *--seed /m.test(help) && tool.name !== "codec") inHelp.push({ name: "seed", text: "default 0" });
+    const differ = [...inHelp.filter((one) => !tool.options.some((option) => option.name === one.name)), ...tool.options.filter((option) => !inHelp.some((one) => one.name === option.name))].map((one) => one.name);
+    if (inHelp.length < 3 || differ.length > 0) throw new Error(`the form of ${tool.name} and its help differ in: ${differ.join()}`);
+    for (const option of tool.options) {
+      const { text } = inHelp.find((one) => one.name === option.name);
+      const shown = text.match(/default (\[[^\]]*\]|"[^"]*"|[\w.+-]+)/)?.[1];
+      const given = option.kind === "output" ? "" : option.default;
+      if (option.name !== "seed" && (!text.startsWith(option.help) || JSON.stringify(JSON.parse(shown)) !== JSON.stringify(given))) throw new Error(`${tool.name} --${option.name}: the form says ${option.help} ${JSON.stringify(given)}, the help ${text}`);
+    }
+    settings += inHelp.length;
+  }
+  const muse = tools.find((tool) => tool.name === "muse").options.find((option) => option.name === "save_steps");
+  check(muse.kind === "output" && muse.file === "save_steps.png", `${settings} settings of ${tools.length} tools are those of the command line`);
+}
+
+// The page's sound goes into memory instead, at a clock of its own, so that what is heard can be read sample by sample.
+const recordInstead = () => {
+  window.AudioContext = class extends OfflineAudioContext {
+    constructor() {
+      super(1, 48000, 48000);
+      window.recorder = this;
+    }
+    resume() {
+      return Promise.resolve(); // it begins when the test says so
+    }
+  };
+};
+
+// Which recordings are loud at the moment, as numbers that only the same recording has.
+const listenIn = () => {
+  const voices = new Map();
+  const { connect } = AudioNode.prototype, { stop } = AudioScheduledSourceNode.prototype;
+  AudioNode.prototype.connect = function (to, ...rest) {
+    if (this instanceof AudioBufferSourceNode && to instanceof GainNode) voices.set(this, to.gain);
+    return connect.call(this, to, ...rest);
+  };
+  AudioScheduledSourceNode.prototype.stop = function (...when) {
+    voices.delete(this);
+    return stop.apply(this, when);
+  };
+  window.heardNow = () => [...voices].filter(([, gain]) => gain.value > 1e-3).map(([source]) => source.buffer.getChannelData(0).reduce((sum, one, i) => sum + one * Math.sin(i), 0).toFixed(6));
+};
+
 // Asked as OpenAI's clients ask; when each piece came, and all of it.
 async function speak(url, input, format) {
   const began = Date.now();
@@ -122,8 +184,11 @@ async function test() {
   }
   writeFileSync(join(work, "runs/reader/metrics.jsonl"), '{"kind":"start","step":0,"time":1,"task":"spear-back-translate","steps_total":2}\n{"kind":"finished","step":2,"time":9,"reason":"done"}\n');
   const speaks = spawnSync("espeak-ng", ["--version"]).status === 0 && trainSpeech();
+  run("codec", "eval", "--from", "runs/short", "--data", "music", "-o", "runs/short/eval", "--threads", "1");
   const studio = beside.start("studio", "runs", "--port", "0", "--job_threads", "1");
   const url = await until("the studio's address", () => studio.said.match(/http:\S+/)?.[0]);
+
+  await checkForms(url);
 
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -132,12 +197,13 @@ async function test() {
   });
   const open = async (options) => {
     const page = await (await browser.newContext(options)).newPage();
+    if (options.before) await page.addInitScript(options.before);
     page.setDefaultTimeout(60000);
     page.on("console", (message) => ["error", "warning"].includes(message.type()) && problems.push(message.text()));
     page.on("pageerror", (error) => problems.push(error.stack ?? error.message));
     return page;
   };
-  const page = await open({ viewport: { width: 1440, height: 900 }, colorScheme: "dark" });
+  const page = await open({ viewport: { width: 1440, height: 900 }, colorScheme: "dark", before: listenIn });
   const shot = async (on, name) => shots && (await on.screenshot({ path: join(shots, `${name}.png`) }));
 
   // Watching
@@ -146,6 +212,7 @@ async function test() {
   const first = Number((await step.textContent()).replace(/\D/g, ""));
   await until("more steps in the card", async () => Number((await step.textContent()).replace(/\D/g, "")) > first);
   check(training.code === undefined, "the card of a run counts on while it trains");
+  check((await page.locator('[data-run="short"] [role="progressbar"]').getAttribute("aria-valuenow")) === "100", "a run that is over has a full bar");
   check((await page.locator('[data-run="live"] .pill').textContent()) === "running", "the run is said to be running");
   check((await page.locator('[data-run="short"] .pill').textContent()) === "finished", "the other one is said to be finished");
   await shot(page, "runs-wide-dark");
@@ -181,7 +248,16 @@ async function test() {
   await page.waitForTimeout(2500);
   check((await range()) === zoomed && told === 0, `the zoom (${zoomed}) stays while data comes in`);
   check(await page.locator('[data-plot="gradient_z/generator"]').count(), "gradient norms have z-scores");
-  check(await page.locator('section[aria-label^="codes in use of live"] canvas').count(), "codebooks have a heat map");
+  for (const [title, figure] of [["codes in use", "code_use"], ["perplexity", "perplexity"]]) {
+    const map = page.locator(`section[aria-label="${title} of short"] canvas`);
+    await map.waitFor();
+    const drawn = await map.evaluate((canvas) => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return { width: canvas.width, height: canvas.height, label: canvas.ariaLabel, empty: data.filter((value, i) => i % 4 === 3 && value === 0).length };
+    });
+    const last = readFileSync(join(work, "runs/short/metrics.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line)).filter((row) => row.kind === "validation").pop().losses[`${figure}_1`];
+    check(drawn.height === 3 && drawn.width >= 4 && drawn.empty === 0 && drawn.label.includes(` ${last < 1 ? last.toFixed(4) : last.toFixed(3)}`), `a heat map of ${title}: ${drawn.width} validations of ${drawn.height} codebooks, the first now at ${last}`);
+  }
   await page.getByRole("button", { name: "show all" }).click();
   await plot.focus();
   for (const key of ["ArrowRight", "ArrowRight", "+"]) await page.keyboard.press(key);
@@ -252,7 +328,11 @@ async function test() {
   // The same file as the program wrote it, read without a browser.
   const bytes = (await (await ask(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
   check(bytes > 1000 && Math.abs(original.seconds - 0.5) < 0.002, `a sample is decoded in the page: ${original.seconds} s`);
-  check(original.level > -60 && original.level < 0 && original.peak <= 1, `at ${original.level.toFixed(1)} dB, as sound is`);
+  // Its level as the program decodes it: through Opus at a rate at which that adds nothing.
+  for (const track of heard.slice(0, 3)) {
+    const level = levelOf(Buffer.from(await (await ask(`${url}api/opus?kbps=128&path=${track.key}`)).arrayBuffer()));
+    check(Math.abs(track.level - level) < 0.5 && track.peak <= 1, `${track.key.split("_").pop()} is at ${track.level.toFixed(2)} dB, to the program at ${level.toFixed(2)}`);
+  }
   check((await page.locator(".strip canvas").count()) === heard.length, "every player has a spectrogram");
   await page.locator("main").focus(); // a box to tick would keep the key for itself
   await page.keyboard.press("Space");
@@ -268,6 +348,37 @@ async function test() {
   });
   check(switched.changed && switched.playing && Math.abs(switched.moved - switched.waited) < 0.03, "A/B goes on at the same position");
   check(switched.in, "a region is looped");
+  // What comes out of the page while it switches: one recording to the sample, then the other at the same position, and the
+  // steps from one to the other between.
+  const recording = await open({ viewport: { width: 1000, height: 700 }, before: recordInstead });
+  await recording.goto(url);
+  await recording.getByLabel("choose live").uncheck();
+  await recording.getByLabel("choose short").check();
+  await recording.goto(`${url}#/listen`);
+  await until("decoded samples", () => recording.evaluate(() => window.studioPlayer?.tracks.size >= 3));
+  const out = await recording.evaluate(async () => {
+    const player = window.studioPlayer, context = window.recorder, [a, b] = [...player.tracks.values()];
+    player.switchTo(a.key);
+    player.play();
+    const at = 9600, fade = 384, begin = 960; // samples: of the switch, of its fade, of the first sound
+    void context.suspend(at / 48000).then(() => {
+      player.switchTo(b.key);
+      void OfflineAudioContext.prototype.resume.call(context);
+    });
+    const heard = (await context.startRendering()).getChannelData(0);
+    const one = a.buffer.getChannelData(0), other = b.buffer.getChannelData(0);
+    const off = { before: 0, between: 0, after: 0, apart: 0, silence: 0 };
+    for (let i = 0; i < begin; ++i) off.silence = Math.max(off.silence, Math.abs(heard[i]));
+    for (let i = begin; i < begin + one.length - 200; ++i) {
+      const share = Math.min(1, Math.max(0, (i - at) / fade)), sample = i - begin;
+      const part = i < at ? "before" : i < at + fade ? "between" : "after";
+      off[part] = Math.max(off[part], Math.abs(heard[i] - (one[sample] * (1 - share) + other[sample] * share)));
+      off.apart = Math.max(off.apart, Math.abs(one[sample] - other[sample]));
+    }
+    return off;
+  });
+  check(out.apart > 0.01 && out.silence === 0 && Math.max(out.before, out.between, out.after) < 1e-4, `what is heard goes over without a gap, at the same sample: ${JSON.stringify(out)}`);
+  await recording.context().close();
   await page.keyboard.press("l");
   check((await page.evaluate(() => window.studioPlayer.loop)) === null, "the keyboard ends a loop");
   await page.evaluate(() => (window.studioPlayer.pause(), window.studioPlayer.seek(0.1)));
@@ -340,19 +451,51 @@ async function test() {
   await page.getByLabel("trials").fill("3");
   await page.getByLabel("listener").fill("the test");
   await page.getByRole("button", { name: "start" }).click();
-  for (let trial = 1; trial <= 3; ++trial) {
-    await page.getByText(`trial ${trial} of 3`).waitFor();
-    const answer = page.getByRole("button", { name: "X is A" });
-    await until("sounds of the trial", () => answer.isEnabled());
-    for (const key of ["a", "x", "b"]) await page.keyboard.press(key);
-    if (trial === 1) await shot(page, "blind-wide-dark");
-    await answer.click();
-  }
-  await page.getByRole("region", { name: "your result" }).waitFor();
-  const kept = readdirSync(join(work, "runs/studio/blind")).filter((name) => name.endsWith(".json"));
-  const result = JSON.parse(readFileSync(join(work, "runs/studio/blind", kept[0]), "utf8"));
-  check(kept.length === 1 && result.trials.length === 3 && result.result.abx[0].trials === 3, "a blind test was taken and is kept in the runs' folder");
-  check(result.result.abx[0].low < result.result.abx[0].share || result.result.abx[0].share === 0, "with its interval");
+  // A listener who knows every recording by heart.
+  const hear = async (key) => {
+    await page.keyboard.press(key);
+    return until(`one recording alone after ${key}`, () => page.evaluate(() => new Promise((done) => setTimeout(() => done(window.heardNow()), 40)).then((all) => all.length === 1 && all[0])));
+  };
+  const takeTest = async (name) => {
+    const sounds = [];
+    for (let trial = 1; trial <= 3; ++trial) {
+      await page.getByText(`trial ${trial} of 3`).waitFor();
+      const answer = (which) => page.getByRole("button", { name: `X is ${which}` });
+      await until("sounds of the trial", () => answer("A").isEnabled());
+      const a = await hear("a"), x = await hear("x"), b = await hear("b");
+      if (a === b || (x !== a && x !== b)) throw new Error(`A, X and B of trial ${trial}: ${a}, ${x}, ${b}`);
+      if (trial === 1) await shot(page, name);
+      sounds.push({ a, b, x: x === a ? "a" : "b" });
+      await answer(x === a ? "A" : "B").click();
+    }
+    await page.getByRole("region", { name: "your result" }).waitFor();
+    const folder = join(work, "runs/studio/blind");
+    const newest = readdirSync(folder).map((file) => JSON.parse(readFileSync(join(folder, file), "utf8"))).sort((p, q) => q.time - p.time)[0];
+    check(newest.trials.every((trial, i) => trial.x === sounds[i].x && trial.answer === sounds[i].x) && newest.result.abx[0].hits === 3, "X was what it is kept as: who knows the recordings has 3 of 3 right");
+    const byName = new Set(newest.trials.flatMap((trial, i) => [`${trial.item} ${trial.a} ${sounds[i].a}`, `${trial.item} ${trial.b} ${sounds[i].b}`]));
+    check(byName.size === 2 * new Set(newest.trials.map((trial) => trial.item)).size, "and every name stands for one recording of an item");
+    return newest;
+  };
+  const result = await takeTest("blind-wide-dark");
+  check(readdirSync(join(work, "runs/studio/blind")).length === 1 && result.trials.length === 3, "a blind test was taken and is kept in the runs' folder");
+  const { low, high, share } = result.result.abx[0];
+  const mark = page.getByRole("region", { name: "your result" }).locator("svg.interval");
+  const ends = await mark.locator("line.range").evaluate((line) => ["x1", "x2"].map((end) => (Number(line.getAttribute(end)) - 4) / 192));
+  check(share === 1 && Math.abs(ends[0] - low) < 1e-6 && Math.abs(ends[1] - high) < 1e-6, `its interval is drawn: ${low.toFixed(3)} to ${high.toFixed(3)}`);
+  // Two checkpoints, of two codecs.
+  await page.getByLabel("original", { exact: true }).uncheck();
+  await page.getByLabel("Opus 6 kbit/s").uncheck();
+  await page.getByLabel("choose short").check();
+  await page.getByLabel("short · ema · step 40").check();
+  await page.getByLabel(/^live · ema · step/).last().check();
+  await page.getByRole("button", { name: "start" }).click();
+  const codecs = await takeTest("blind-codecs-wide-dark");
+  check([codecs.result.abx[0].a, codecs.result.abx[0].b].sort().map((name) => name.split(" ")[0]).join() === "live,short", "checkpoints of two codecs can be compared blindly");
+  await page.getByLabel(/^live · ema · step/).last().uncheck();
+  await page.getByLabel("short · ema · step 40").uncheck();
+  await page.getByLabel("choose short").uncheck();
+  await page.getByLabel("original", { exact: true }).check();
+  await page.getByLabel("Opus 6 kbit/s").check();
 
   await page.getByRole("radio", { name: "scale: two or more" }).click();
   await page.getByLabel("anchor").check();
@@ -400,6 +543,18 @@ async function test() {
   const took = (job) => job.ended - job.started;
   check(took(again) < took(before_), `with the codec in memory it took ${took(again).toFixed(2)} s, before that ${took(before_).toFixed(2)} s`);
   sameAgain(again);
+  // What goes on is shown, and ends when it is told to.
+  await page.getByLabel("make", { exact: true }).selectOption("codec");
+  await page.locator("#o-from").selectOption("live");
+  await page.getByRole("button", { name: "make it" }).click();
+  await page.getByRole("button", { name: "make it" }).click();
+  await page.locator(".job").nth(1).getByRole("button", { name: "cancel" }).or(page.locator(".job").first().getByRole("button", { name: "cancel" })).first().waitFor();
+  const bar = page.locator('.job [role="progressbar"]');
+  await until("the bar of a job", async () => (await bar.count()) > 0 && /of codec$/.test(await bar.first().getAttribute("aria-label")));
+  await page.locator(".job").first().getByRole("button", { name: "cancel" }).click();
+  await until("a cancelled job", async () => (await page.locator(".job").first().locator(".pill").textContent()).startsWith("cancelled"));
+  check(true, "a job has a bar, and a button that cancels it");
+  await until("the other one", async () => ["done", "failed"].includes((await (await ask(`${url}api/jobs`)).json())[1].state), 120);
   await page.getByRole("button", { name: "free it" }).click();
   await until("free memory", async () => (await (await ask(`${url}api/kept`)).json()).length === 0);
   check(studio.code === undefined, "memory is freed when it is asked for");
@@ -464,7 +619,7 @@ async function test() {
   // Sharing: one file, no server
   training.kill("SIGTERM");
   await until("the end of the training", () => training.code !== undefined || training.signalCode);
-  run("studio", "export", "runs/live", "runs/short", "-o", "report.html");
+  run("studio", "export", "runs/live", "runs/short", "runs/pictures", "-o", "report.html");
   studio.kill("SIGTERM");
   await until("the end of the studio", () => studio.code !== undefined);
   check(studio.code === 0, "the studio ends when it is told to");
@@ -480,6 +635,21 @@ async function test() {
   await report.goto(`file://${join(work, "report.html")}#/run/live`);
   await report.getByText("melete train soundstream --config tiny.toml").waitFor();
   check(true, "and the command that trained the run");
+  await report.goto(`file://${join(work, "report.html")}#/run/short`);
+  const figures = readFileSync(join(work, "runs/short/eval", readdirSync(join(work, "runs/short/eval")).find((name) => name.endsWith(".tsv"))), "utf8").trim().split("\n").map((line) => line.split("\t"));
+  const row = report.getByRole("row", { name: figures[1][0] });
+  await row.first().waitFor();
+  check((await row.first().textContent()).includes(figures[1][1]), `figures of the evaluation: ${figures[1][0]} ${figures[1][1]}`);
+  await shot(report, "report-run-light");
+  await report.getByLabel("choose short").check();
+  await report.goto(`file://${join(work, "report.html")}#/settings`);
+  await until("settings from disk", async () => (await report.locator("tr.differs th").allTextContents()).includes("train.steps"));
+  check((await report.locator("tr.differs").filter({ hasText: "train.steps" }).textContent()).includes("100000"), "settings, as they differ");
+  await report.getByLabel("choose pictures").check();
+  await report.goto(`file://${join(work, "report.html")}#/listen/picture/reconstructions`);
+  await until("pictures from disk", () => report.locator(".frame img").evaluateAll((images) => images.length >= 2 && images.every((image) => image.naturalWidth > 32)));
+  check(true, "and pictures");
+  await report.getByLabel("choose pictures").uncheck();
   await report.goto(`file://${join(work, "report.html")}#/listen`);
   await until("sound from disk", () => report.evaluate(() => window.studioPlayer?.tracks.size >= 3));
   check(asked.length === 0, "the report opens from disk and asks nobody");

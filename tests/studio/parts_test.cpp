@@ -133,6 +133,7 @@ struct Wishes {
   double guidance = 1;
   bool grid = false;
   std::vector<std::string> compare;
+  std::vector<double> spans;
 };
 void describe(Schema& s, Wishes& w) {
   s.option("from", w.from, "run or checkpoint of voicebox");
@@ -144,7 +145,8 @@ void describe(Schema& s, Wishes& w) {
   s.option("steps", w.steps, "of it").at_least(1);
   s.option("guidance", w.guidance, "how far").unit("x");
   s.option("grid", w.grid, "several in one");
-  s.option("compare", w.compare, "recordings to compare with");
+  s.option("compare", w.compare, "recordings: how far it is from each");
+  s.option("spans", w.spans, "FROM,TO");
 }
 
 StudioTool example_tool() {
@@ -158,10 +160,10 @@ TEST(Tools, FormsComeFromTheTable) {
   std::map<std::string, std::string> kinds;
   for (const auto& one : form) kinds[one["name"]] = one["kind"];
   const std::map<std::string, std::string> expected = {
-      {"from", "run"},        {"text", "text"},     {"voice", "recording"},
-      {"notes", "file"},      {"method", "choice"}, {"steps", "number"},
-      {"guidance", "number"}, {"grid", "flag"},     {"compare", "list"}};
-  EXPECT_EQ(kinds, expected);  // what is written is not offered
+      {"from", "run"},     {"text", "text"},         {"voice", "recording"}, {"notes", "file"},
+      {"strip", "output"}, {"method", "choice"},     {"steps", "number"},    {"guidance", "number"},
+      {"grid", "flag"},    {"compare", "recording"}, {"spans", "list"}};
+  EXPECT_EQ(kinds, expected);
   EXPECT_EQ(form[0]["tasks"], ordered_json::array({"voicebox"}));
 }
 
@@ -200,11 +202,40 @@ TEST(Tools, WordsNameNothingOutsideTheFolder) {
                                                            {{"strip", "/tmp/x.png"}},
                                                            {{"unknown", 1}},
                                                            {{"compare", {"/etc/hostname"}}},
-                                                           {{"compare", "a,/etc/hostname"}},
+                                                           {{"compare", "/etc/hostname"}},
+                                                           {{"spans", {"/etc/hostname"}}},
+                                                           {{"spans", "a,/etc/hostname"}},
                                                            {{"text", ordered_json::object()}},
                                                            ordered_json::array()})
     EXPECT_THROW(words(bad), Error) << bad.dump();
   EXPECT_THROW(job_request(example_tool(), ordered_json::object(), ".exe", root, "runs"), Error);
+}
+
+TEST(Tools, AnOutputIsAskedForAndGoesToTheFolderOfTheJob) {
+  TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path());
+  const JobRequest with = job_request(example_tool(), {{"strip", "true"}}, "", root, "runs"),
+                   without = job_request(example_tool(), {{"strip", false}}, "", root, "runs");
+  EXPECT_EQ(with.files, (std::vector<std::pair<std::string, std::string>>{{"strip", "strip.png"}}));
+  EXPECT_TRUE(without.files.empty());
+  EXPECT_EQ(with.words, without.words);
+  JobQueue queue("/bin/sh", root / "made", {});
+  const std::string id =
+      queue.add({"shell", {}, {"-c", "echo \"$@\"; touch \"${2#--strip=}\""}, ".txt", false, with.files});
+  EXPECT_TRUE(queue.wait_for(id, 20));
+  EXPECT_EQ(queue.job(id)["results"], ordered_json::array({id + "/strip.png"}));
+  EXPECT_THAT(queue.job(id)["command"].get<std::string>(),
+              ::testing::EndsWith(" --strip=" + (root / "made" / id / "strip.png").string()));
+}
+
+TEST(Tools, ANameCanStandForAPath) {
+  StudioTool tool = example_tool();
+  for (auto& option : tool.options)
+    if (option["name"] == "voice") option["names"] = {"anna"};
+  TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path());
+  EXPECT_EQ(job_request(tool, {{"voice", "anna"}}, "", root, "runs").words.back(), "--voice=anna");
+  EXPECT_THROW(job_request(tool, {{"voice", "berta"}}, "", root, "runs"), Error);
 }
 
 TEST(Jobs, ShellLineCanBePasted) {
@@ -239,6 +270,40 @@ TEST(Jobs, RunFailAndAreKept) {
   }
   JobQueue again("/bin/sh", made, {});
   EXPECT_EQ(again.all().size(), 3u);
+}
+
+// As studios before left them, in whatever order the folder has them.
+TEST(Jobs, TheOldestResultsMakeRoom) {
+  TemporaryFolder folder;
+  const fs::path made = fs::path(folder.path()) / "made";
+  const auto write = [&](int64_t i) {
+    const std::string id = fmt::format("{}-1", 1000 + (i * 7) % 12);
+    fs::create_directories(made / id);
+    append(made / id / "result.txt", std::string(1000, 'x'));
+    append(made / id / "job.json",
+           fmt::format(R"({{"id":"{}","created":{},"results":[]}})", id, id.substr(0, 4)));
+    fs::last_write_time(made / id,
+                        fs::file_time_type::clock::now() - std::chrono::hours(2000 - std::stoi(id)));
+  };
+  const auto ids = [&](const JobQueue& queue) {
+    std::vector<std::string> list;
+    for (const auto& job : queue.all()) list.push_back(job["id"]);
+    return list;
+  };
+  for (int64_t i = 0; i < 12; ++i) write(i);
+  {
+    const JobQueue queue("/bin/sh", made, {.kept = 4});
+    EXPECT_EQ(ids(queue), (std::vector<std::string>{"1011-1", "1010-1", "1009-1", "1008-1"}));
+    EXPECT_EQ(std::distance(fs::directory_iterator(made), fs::directory_iterator()), 4);
+  }
+  JobQueue queue("/bin/sh", made, {.kept = 4, .kept_on_disk = 2500});
+  EXPECT_EQ(ids(queue), (std::vector<std::string>{"1011-1", "1010-1"}));
+  const std::string id = run_job(queue, "head -c 2400 /dev/zero > \"$1\"")["id"];
+  for (int i = 0; i < 100 && fs::exists(made / "1010-1"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(ids(queue), std::vector<std::string>{id});  // the newest stays, however large
+  EXPECT_TRUE(fs::exists(made / id / "result.txt"));
+  EXPECT_FALSE(fs::exists(made / "1011-1"));
 }
 
 TEST(Jobs, AreCancelledWithAllThatTheyStarted) {
@@ -431,10 +496,14 @@ TEST(ModelCard, SaysWhatTheFilesSay) {
   append(run / "commands.txt", "melete train soundstream --data 'a|b'\n");
   fs::create_directories(run / "eval");
   append(run / "eval" / "figures.tsv", "name\tsi_sdr\n8 quantizers\t4.5\n");
-  const std::string card = model_card(run.string());
-  for (const char* part : {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
-                           "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings",
-                           "codec 1.00 k", "| by | `melete train soundstream --data 'a\\|b'` |"})
+  write_safetensors((run / "checkpoints" / "step_00000005.safetensors").string(), {},
+                    {{"melete.meta", R"({"task":"soundstream","step":5,"version":"0.0.7-old"})"}});
+  const std::string card = model_card(run.string(), {"melete codec compare --from x"});
+  for (const char* part :
+       {"# codec", "| what | soundstream |", "5 of 5 steps", "| mel_distance | ema | 1.25",
+        "| 8 quantizers | 4.5 |", "| model.channels | `16` |", "2 recordings", "codec 1.00 k",
+        "| by | `melete train soundstream --data 'a\\|b'` |", "| trained with | melete 0.0.7-old |",
+        "## Use\n\n    melete codec compare --from x\n"})
     EXPECT_THAT(card, HasSubstr(part));
   EXPECT_THROW(model_card(folder.path()), Error);
 }

@@ -176,7 +176,7 @@ TEST(RunIndex, FindsRunsAndSaysHowTheyAre) {
 
 TEST(RunIndex, StatesFollowFromRowsAndClock) {
   RunProgress progress;
-  progress.newest_time = 1000;
+  progress.heard_time = 1000;
   progress.steps_total = 10;
   progress.step = 4;
   EXPECT_EQ(run_state(progress, 1010), "running");
@@ -188,6 +188,32 @@ TEST(RunIndex, StatesFollowFromRowsAndClock) {
   progress.step = 10;
   progress.finished_reason = "done";
   EXPECT_EQ(run_state(progress, 1010), "finished");
+}
+
+// The rows of a machine whose clock is five minutes behind or ahead: what counts is when they came.
+TEST(RunIndex, AnotherMachinesClockMayBeWrong) {
+  for (const double wrong : {-300.0, 300.0}) {
+    TemporaryFolder folder;
+    const fs::path root = fs::canonical(folder.path()), rows = root / "a" / "metrics.jsonl";
+    fs::create_directories(root / "a");
+    const double now = static_cast<double>(std::time(nullptr)) + wrong;
+    append(rows, start_row(100, now));
+    for (int64_t step = 1; step <= 20; ++step)
+      append(rows, step_row(step, now + static_cast<double>(step) / 100, "1"));
+    {
+      RunIndex index(root);
+      index.look();
+      EXPECT_EQ(index.summary("a")["state"], "running") << wrong;
+    }
+    // Whoever trained has been silent for five minutes, whatever the rows say.
+    fs::last_write_time(rows, fs::file_time_type::clock::now() - std::chrono::minutes(5));
+    RunIndex index(root);
+    index.look();
+    EXPECT_EQ(index.summary("a")["state"], "silent") << wrong;
+    append(rows, step_row(21, now + 1, "1"));
+    index.look();
+    EXPECT_EQ(index.summary("a")["state"], "running") << wrong;
+  }
 }
 
 TEST(RunFiles, SamplesAreGroupedByItemAndLabel) {

@@ -16,6 +16,7 @@
 #include "base/temporary_folder.h"
 #include "core/base/error.h"
 #include "io/base/audio_stream.h"
+#include "io/base/png.h"
 #include "studio/run_folder.h"
 #include "studio/server.h"
 
@@ -26,6 +27,17 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
+
+int64_t memory_kilobytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
+  return 0;
+}
+
+int64_t open_files() {
+  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+}
 
 // A folder with two runs, a secret beside it, and a server over it.
 class StudioServer : public ::testing::Test {
@@ -40,8 +52,9 @@ class StudioServer : public ::testing::Test {
     fs::create_directory_symlink(all, root_ / "a" / "up");
     open();
   }
-  void open(const std::string& token = "", double body_seconds = 60) {
+  void open(const std::string& token = "", double body_seconds = 60, double header_seconds = 5) {
     StudioOptions options;
+    options.header_seconds = header_seconds;
     options.folder = root_.string();
     options.body_seconds = body_seconds;
     options.token = token;
@@ -289,6 +302,156 @@ TEST_F(StudioServer, SlowBodiesAreNotWaitedFor) {
   EXPECT_EQ(get("/api/runs").size(), 2u);
 }
 
+// More of them than there are places, each a byte at a time: nobody waits for them, and they do not last.
+TEST_F(StudioServer, SlowHeadersHoldNoPlace) {
+  close();
+  open("", 60, 2);
+  std::vector<int> slow(60);
+  for (int& connection : slow) {
+    connection = connect_to_studio();
+    ASSERT_GE(connection, 0);
+  }
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    const std::string bytes = "GET /api/status HTTP/1.1\r\nX: " + std::string(1000, 'x');
+    for (size_t i = 0; i < bytes.size() && !stop; ++i) {
+      for (const int connection : slow) (void)!::send(connection, &bytes[i], 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    httplib::Client other("127.0.0.1", studio_->port());
+    const auto answer = other.Get("/api/status");
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status, 200);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1000));
+  }
+  for (const int connection : slow) {
+    const timeval limit{10, 0};
+    ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    char answer[200];
+    const ssize_t count = ::recv(connection, answer, sizeof answer, 0);
+    ASSERT_GT(count, 0);  // else it is still waited for
+    EXPECT_EQ(std::string(answer, static_cast<size_t>(count)).substr(0, 12), "HTTP/1.1 408");
+  }
+  stop = true;
+  drip.join();
+  for (const int connection : slow) ::close(connection);
+}
+
+// Lines and headers without an end: they are cut off before they take memory.
+TEST_F(StudioServer, EndlessHeadersAreCutOff) {
+  const int64_t memory_before = memory_kilobytes();
+  for (const std::string& piece : {std::string(4096, 'x'), std::string("X: y\r\n")}) {
+    const int connection = connect_to_studio();
+    ASSERT_GE(connection, 0);
+    const std::string begin = "GET /api/status HTTP/1.1\r\nHost: localhost\r\nA: ";
+    (void)!::send(connection, begin.data(), begin.size(), MSG_NOSIGNAL);
+    size_t sent = 0;
+    constexpr size_t kMuch = 200 << 20;
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (sent < kMuch && std::chrono::steady_clock::now() < latest) {
+      const ssize_t count = ::send(connection, piece.data(), piece.size(), MSG_NOSIGNAL);
+      if (count < 0) break;  // it has been closed
+      sent += static_cast<size_t>(count);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now(), latest);
+    ::close(connection);
+  }
+  EXPECT_LT(memory_kilobytes() - memory_before, 4 * 1024);
+  EXPECT_THAT(raw("GET /api/status HTTP/1.1\r\nX: " + std::string(100'000, 'x')), HasSubstr("HTTP/1.1 431"));
+  EXPECT_EQ(get("/api/runs").size(), 2u);
+}
+
+// A chunk's length is a line, too.
+TEST_F(StudioServer, EndlessLinesInBodiesAreCutOff) {
+  close();
+  open("", 1);
+  const int64_t memory_before = memory_kilobytes();
+  const int connection = connect_to_studio();
+  ASSERT_GE(connection, 0);
+  const std::string begin =
+      "POST /api/blind HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  (void)!::send(connection, begin.data(), begin.size(), MSG_NOSIGNAL);
+  const std::string zeros(4096, '0');
+  size_t sent = 0;
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (ssize_t count; std::chrono::steady_clock::now() < latest &&
+                      (count = ::send(connection, zeros.data(), zeros.size(), MSG_NOSIGNAL)) > 0;)
+    sent += static_cast<size_t>(count);
+  EXPECT_LT(std::chrono::steady_clock::now(), latest);
+  ::close(connection);
+  EXPECT_LT(memory_kilobytes() - memory_before, 160 * 1024);
+  EXPECT_EQ(get("/api/runs").size(), 2u);
+}
+
+// What follows a request that was refused is its body, whatever it looks like: a page of another site can
+// make a browser send it, and the request inside would come without that site's name.
+TEST_F(StudioServer, BodiesThatNobodyReadAreNoRequests) {
+  const std::string inner =
+      "POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{\"tool\":\"shell\"}";
+  for (const std::string& padding : {std::string(), std::string(5000, ' ') + "\r\n\r\n"}) {
+    const std::string body = padding + inner;
+    const std::string answer =
+        raw(fmt::format("POST /api/blind HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+                        "http://evil.example\r\nContent-Length: {}\r\n\r\n{}",
+                        body.size(), body));
+    EXPECT_THAT(answer, ::testing::StartsWith("HTTP/1.1 403"));
+    EXPECT_EQ(answer.find("HTTP/1.1 ", 1), std::string::npos) << answer;
+  }
+  EXPECT_EQ(get("/api/jobs").size(), 0u);
+  // Two requests at once are two.
+  const std::string one = "GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string both =
+      raw(one + "GET /api/kept HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(both, HasSubstr("\"version\""));
+  EXPECT_THAT(both, ::testing::EndsWith("\r\n\r\n[]"));
+}
+
+// Minutes of silence on many channels are few bytes, and hundreds of megabytes of samples.
+TEST_F(StudioServer, UploadsAreBoundedInSamplesAndMemory) {
+  const auto silence = [&](const char* name, double seconds, int channels) {
+    const std::string path = (fs::path(folder_.path()) / name).string();
+    AudioWriter writer(path, 48000, channels);
+    const std::vector<float> zeros(static_cast<size_t>(48000 * channels));
+    for (int second = 0; second < seconds; ++second) writer.write(zeros);
+    writer.commit();
+    return testing::read_bytes(path);
+  };
+  client_->set_read_timeout(60);
+  const auto send = [&](const std::string& bytes) {
+    return client_->Post("/api/uploads?name=x.flac", bytes, "audio/flac");
+  };
+  std::string bomb = silence("bomb.flac", 300, 8);  // 115 million samples
+  EXPECT_LT(bomb.size(), 2'000'000u);
+  const auto refused = send(bomb);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_THAT(refused->body, HasSubstr("86 million samples"));
+  // The same where its header does not say how long it is.
+  bomb[21] = static_cast<char>(bomb[21] & 0xf0);
+  for (int i = 22; i < 26; ++i) bomb[static_cast<size_t>(i)] = 0;
+  EXPECT_EQ(send(bomb)->status, 400);
+  // One that may come takes no more memory than its pieces.
+  const std::string quiet = silence("quiet.flac", 200, 8);
+  const int64_t memory_before = memory_kilobytes();
+  const auto taken = send(quiet);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->status, 201) << taken->body;
+  EXPECT_LT(memory_kilobytes() - memory_before, 64 * 1024);
+  // A white picture of a hundred million pixels.
+  Image white(10000, 10000);
+  std::fill(white.rgb.begin(), white.rgb.end(), uint8_t{255});
+  const std::string path = (fs::path(folder_.path()) / "white.png").string();
+  write_png(path, white);
+  const auto picture = client_->Post("/api/uploads?name=x.png", testing::read_bytes(path), "image/png");
+  ASSERT_TRUE(picture);
+  EXPECT_EQ(picture->status, 400);
+  EXPECT_THAT(picture->body, HasSubstr("33 million pixels"));
+}
+
 TEST_F(StudioServer, BlindTestsAndJobs) {
   const auto kept = client_->Post(
       "/api/blind", R"({"kind":"abx","trials":[{"item":"i","a":"p","b":"q","x":"a","answer":"a"}]})",
@@ -468,17 +631,6 @@ TEST_F(StudioServer, SpeechIsSentWhileItIsMade) {
   for (int i = 0; i < 300 && get("/api/jobs")[0]["state"] == "running"; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(get("/api/jobs")[0]["state"], "cancelled");
-}
-
-int64_t memory_kilobytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6));
-  return 0;
-}
-
-int64_t open_files() {
-  return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
 }
 
 // Pages that stay open beside a run that goes on cost a part of a core at most, and no memory that grows.

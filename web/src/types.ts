@@ -9,7 +9,8 @@ export interface Run {
   step: number;
   steps_total: number;
   started: number;
-  updated: number;
+  updated: number; // by the clock of the machine that trains
+  heard: number; // when its newest rows came, by the studio's clock
   trained_seconds: number;
   seconds_per_step: number | null;
   items_per_second: number | null;
@@ -147,7 +148,7 @@ export interface BlindTest {
 
 export interface ToolOption {
   name: string;
-  kind: "run" | "recording" | "picture" | "file" | "flag" | "number" | "choice" | "text" | "list";
+  kind: "run" | "recording" | "picture" | "file" | "flag" | "number" | "choice" | "text" | "list" | "output"; // output: a file that is written, too; true or false
   type: string;
   help: string;
   default: unknown;
@@ -155,6 +156,7 @@ export interface ToolOption {
   unit?: string;
   choices?: string[];
   tasks?: string[];
+  names?: string[]; // that can stand for a path
 }
 
 export interface Tool {

@@ -30,6 +30,9 @@ constexpr int64_t kChunkFrames = 16384;
 // The densest real file is digital silence in FLAC: 65535 frames in some ten bytes. A header that claims more
 // than this per byte is lying.
 constexpr int64_t kMostFramesPerByte = 8192;
+// Of a file that has to be decoded to know its length: 12 hours at 48 kHz; silence without an end takes few
+// bytes.
+constexpr int64_t kMostCountedFrames = int64_t{1} << 31;
 
 std::string extension_of(const std::string& path) {
   std::string extension = std::filesystem::path(path).extension().string();
@@ -216,8 +219,12 @@ AudioReader::AudioReader(const std::string& path) : path_(path), handle_(std::ma
     require(counter.file != nullptr && count_info.channels == info.channels, "[audio] cannot read {} twice",
             path);
     std::vector<float> chunk(static_cast<size_t>(kChunkFrames * info.channels));
-    for (sf_count_t got = 0; (got = sf_readf_float(counter.file, chunk.data(), kChunkFrames)) > 0;)
+    for (sf_count_t got = 0; (got = sf_readf_float(counter.file, chunk.data(), kChunkFrames)) > 0;) {
       info_.frames += got;
+      require(info_.frames <= kMostCountedFrames,
+              "[audio] {} does not say how long it is, and has more than {} frames; write it again", path,
+              kMostCountedFrames);
+    }
   }
 }
 

@@ -65,7 +65,7 @@ function Card({ run }: { run: Run }) {
           <b class="step">{run.step.toLocaleString("en")}</b>
           <span>of {run.steps_total.toLocaleString("en")} steps</span>
           <span class="right">
-            {run.seconds_left !== null ? `${seconds(run.seconds_left)} left` : run.updated > 0 ? ago(run.updated) : ""}
+            {run.seconds_left !== null ? `${seconds(run.seconds_left)} left` : run.updated > 0 ? ago(run.state === "silent" ? run.heard : run.updated) : ""}
           </span>
         </div>
       </div>
@@ -77,15 +77,15 @@ function Card({ run }: { run: Run }) {
         </div>
         <div>
           <dt>a step</dt>
-          <dd>{seconds(run.seconds_per_step)}</dd>
+          <dd>{run.spark.length > 0 ? seconds(run.seconds_per_step) : "–"}</dd>
         </div>
         <div>
           <dt>items/s</dt>
-          <dd>{short(run.items_per_second)}</dd>
+          <dd>{run.spark.length > 0 ? short(run.items_per_second) : "–"}</dd>
         </div>
         <div>
           <dt>data wait</dt>
-          <dd>{run.data_wait_share === null ? "–" : percent(run.data_wait_share)}</dd>
+          <dd>{run.data_wait_share === null || run.spark.length === 0 ? "–" : percent(run.data_wait_share)}</dd>
         </div>
       </dl>
       {band && <p class="sub" title="what the recipe gave at this step where it was measured">expected here: {run.main_loss} {short(band[0])} to {short(band[1])}</p>}

@@ -115,6 +115,12 @@ function FileField({ option, value, set }: { option: ToolOption; value: string; 
         if (file) void send(file.name, file);
       }}
     >
+      {option.names && option.names.length > 0 && (
+        <select aria-label={`${option.name} by its name`} value={option.names.includes(value) ? value : ""} onChange={(e) => set(e.currentTarget.value)}>
+          <option value="">a recording:</option>
+          {option.names.map((name) => <option key={name}>{name}</option>)}
+        </select>
+      )}
       <input type="file" id={`o-${option.name}`} accept={accept} onChange={(e) => e.currentTarget.files?.[0] && void send(e.currentTarget.files[0].name, e.currentTarget.files[0])} />
       {option.kind === "recording" && <button type="button" class={recording ? "accent" : ""} onClick={() => void record()}>{recording ? "■ stop" : "● microphone"}</button>}
       {!value && !note && <span class="hint">or drop it here</span>}
@@ -132,7 +138,7 @@ function Field({ option, files, value, set }: { option: ToolOption; files: Model
   else if (option.kind === "recording" || option.kind === "picture" || option.kind === "file") input = <FileField option={option} value={value} set={set} />;
   else if (option.kind === "choice")
     input = <select id={id} value={value || shown} onChange={(e) => set(e.currentTarget.value)}>{option.choices!.map((one) => <option>{one}</option>)}</select>;
-  else if (option.kind === "flag") input = <input type="checkbox" id={id} checked={(value || shown) === "true"} onChange={(e) => set(String(e.currentTarget.checked))} />;
+  else if (option.kind === "flag" || option.kind === "output") input = <input type="checkbox" id={id} checked={(value || shown) === "true"} onChange={(e) => set(String(e.currentTarget.checked))} />;
   else if (option.name === "text" || option.name === "story") input = <textarea id={id} rows={3} value={value} onInput={(e) => set(e.currentTarget.value)} />;
   else if (option.kind === "number") input = <input type="number" step="any" id={id} value={value} placeholder={shown} onInput={(e) => set(e.currentTarget.value)} />;
   else input = <input type="text" id={id} value={value} placeholder={shown} onInput={(e) => set(e.currentTarget.value)} />;
