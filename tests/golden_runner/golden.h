@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,6 +34,16 @@ void expect_only(const nlohmann::ordered_json& settings, const std::set<std::str
 // recorded.
 void expect_only_trainer(const nlohmann::ordered_json& settings, std::set<std::string> known);
 
+// A setting that may be left out or null, which both mean the default.
+template <class T>
+T value_or(const nlohmann::ordered_json& settings, const char* name, T otherwise) {
+  const auto found = settings.find(name);
+  return found == settings.end() || found->is_null() ? otherwise : found->template get<T>();
+}
+
+// The order in which numbered draws were made: "call.2" before "call.10".
+bool natural_less(const std::string& a, const std::string& b);
+
 // The tensors whose names start with `prefix`, without it.
 TensorMap below(const TensorMap& all, const std::string& prefix);
 // The width of text embeddings where a transformer's arguments do not say it: that of its projection.
@@ -41,14 +52,23 @@ int64_t text_dim(const TensorMap& weights);
 constexpr double kOutputTolerance = 1e-4;
 constexpr double kGradientTolerance = 1e-3;
 
+// What a system's cases are held to where a check names nothing else: what their README says, where it is
+// less than the above.
+struct Tolerances {
+  double output = kOutputTolerance, gradient = kGradientTolerance;
+};
+Tolerances tolerances_of(const std::string& system);
+
 class Checker {
  public:
+  explicit Checker(const Tolerances& usual = {}) : usual_(usual) {}
+
   // Integers must be equal; floats within `relative` of the largest magnitude of `want` (at least 1e-5
-  // absolute).
+  // absolute). Without `relative`: the system's.
   void close(const std::string& label, const at::Tensor& got, const at::Tensor& want,
-             double relative = kOutputTolerance);
+             std::optional<double> relative = {});
   void gradient(const std::string& label, const at::Tensor& got, const at::Tensor& want,
-                double relative = kGradientTolerance);
+                std::optional<double> relative = {});
   void fail(const std::string& message);
 
   int64_t compared() const { return compared_; }
@@ -61,6 +81,7 @@ class Checker {
   void compare(const std::string& label, const at::Tensor& got, const at::Tensor& want, double relative,
                double floor);
 
+  Tolerances usual_;
   int64_t compared_ = 0;
   double worst_ = 0, worst_relative_ = 0;
   std::string worst_label_;

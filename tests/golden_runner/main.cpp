@@ -63,7 +63,7 @@ void read_values(Case& c) {
 
 bool run(Case& c) {
   const std::string label = fmt::format("{}/{}", c.system, c.name);
-  Checker checker;
+  Checker checker(tolerances_of(c.system));
   try {
     const CaseFunction function = find_function(c);
     read_values(c);

@@ -1,5 +1,6 @@
 #include "spear_tts.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/base/error.h"
@@ -39,6 +40,23 @@ at::Tensor given_mask(const Case& c, const std::string& key) {
   return c.has("in." + key) ? c.in(key).to(at::kBool) : at::Tensor();
 }
 
+SpearDraws::SpearDraws(const Case& recorded, std::string prefix)
+    : case_(recorded), prefix_(std::move(prefix)) {
+  std::vector<std::string> names;
+  for (const auto& [key, tensor] : recorded.io)
+    if (key.starts_with(prefix_) && key.find("dropout", prefix_.size()) != std::string::npos)
+      names.push_back(key);
+  std::sort(names.begin(), names.end(), natural_less);
+  for (const std::string& name : names) {
+    const at::Tensor& drawn = recorded.get(name);
+    const at::Tensor values = drawn.to(at::kFloat), some = values.ne(0);
+    // What is kept is at the rate or above it, at whatever rate.
+    const bool mask =
+        !at::isFloatingType(drawn.scalar_type()) || values.eq(some * values.max()).all().item<bool>();
+    dropout_.push_back(mask ? some.to(at::kFloat) : values);
+  }
+}
+
 int64_t SpearDraws::integer(std::string_view what, int64_t, int64_t) {
   fail("[golden] no integer was drawn for {}", what);
 }
@@ -55,6 +73,12 @@ at::Tensor SpearDraws::uniform(std::string_view what, at::IntArrayRef shape) {
   if (what == "drop_condition") return case_.get(prefix_ + "drop_coin").reshape(shape);
   if (what == "subset") return case_.get(prefix_ + "uniform").reshape(shape);
   if (what == "gumbel") return case_.get(prefix_ + "gumbel_uniform")[step_++].reshape(shape);
+  if (what == "dropout") {
+    require(!dropout_.empty(), "[golden] no recorded draw left for {}", what);
+    const at::Tensor drawn = dropout_.front();
+    dropout_.pop_front();
+    return drawn.reshape(shape);
+  }
   fail("[golden] nothing was recorded for {}", what);
 }
 

@@ -1,6 +1,8 @@
 // What the cases of spear-tts-pytorch share.
 #pragma once
 
+#include <deque>
+
 #include "golden.h"
 #include "systems/spear_tts/foreign_names.h"
 #include "systems/spear_tts/generate.h"
@@ -20,11 +22,14 @@ spear_tts::Direction direction(const nlohmann::ordered_json& call);
 // A mask that was given with the call; undefined where none was.
 at::Tensor given_mask(const Case& c, const std::string& key);
 
-// Draws by what they are for, from the tensors below `prefix` ("rand.").
+// Draws by what they are for, from the tensors below `prefix` ("rand."). Those of dropout are all that have
+// "dropout" in their name, in their order: uniform values, or masks of what was kept (of 0 and one other
+// value).
 class SpearDraws : public Draws {
  public:
-  SpearDraws(const Case& recorded, std::string prefix) : case_(recorded), prefix_(std::move(prefix)) {}
+  SpearDraws(const Case& recorded, std::string prefix);
 
+  bool has_dropout() const { return !dropout_.empty(); }
   bool has(const std::string& name) const { return case_.has(prefix_ + name); }
   int64_t integer(std::string_view what, int64_t low, int64_t high) override;
   at::Tensor rows(std::string_view what, int64_t population, int64_t count) override;
@@ -34,6 +39,7 @@ class SpearDraws : public Draws {
  private:
   const Case& case_;
   std::string prefix_;
+  std::deque<at::Tensor> dropout_;
   int64_t step_ = 0;
 };
 

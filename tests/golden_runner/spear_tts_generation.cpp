@@ -20,20 +20,20 @@ namespace {
 GenerateConfig generate_config(const ordered_json& call, int64_t classes) {
   GenerateConfig config;
   config.sampling = foreign_filter(call, classes);
-  config.sampling.temperature = call.value("temperature", 1.0);
-  config.sampling.guidance = call.value("cond_scale", 1.0);
-  config.longest = call.value("max_length", int64_t{2048});
+  config.sampling.temperature = value_or(call, "temperature", 1.0);
+  config.sampling.guidance = value_or(call, "cond_scale", 1.0);
+  config.longest = value_or(call, "max_length", int64_t{2048});
   config.as_upstream = true;
   return config;
 }
 
 BeamSearchConfig beam_config(const ordered_json& call) {
   BeamSearchConfig config;
-  config.beam.beams = call.value("beam_size", int64_t{4});
+  config.beam.beams = value_or(call, "beam_size", int64_t{4});
   config.beam.score_past_end = true;
-  config.temperature = call.value("temperature", 1.0);
-  config.guidance = call.value("cond_scale", 1.0);
-  config.longest = call.value("max_length", int64_t{2048});
+  config.temperature = value_or(call, "temperature", 1.0);
+  config.guidance = value_or(call, "cond_scale", 1.0);
+  config.longest = value_or(call, "max_length", int64_t{2048});
   return config;
 }
 
@@ -87,8 +87,8 @@ struct Call {
 void check_speculative(const Case& c, Checker& check, Call& given) {
   const ordered_json& call = c.json.at("call");
   SpeculationConfig speculation;
-  speculation.drafts = call.value("spec_decode_gamma", int64_t{5});
-  speculation.lenience = call.value("spec_decode_lenience", 1.0);
+  speculation.drafts = value_or(call, "spec_decode_gamma", int64_t{5});
+  speculation.lenience = value_or(call, "spec_decode_lenience", 1.0);
   GenerateConfig config = generate_config(call, given.spear.model->speech->classes());
   require(config.sampling.temperature == 0, "[golden] draws of speculative decoding are not recorded");
   SpearDraws draws(c, "rand.");
@@ -98,7 +98,7 @@ void check_speculative(const Case& c, Checker& check, Call& given) {
   const at::Tensor quick =
       generate_speculatively(given.spear.model, given.source, config, speculation, draws).tokens;
   check_until_end(check, "speculative", quick, c.out("plain_greedy"), given.end);
-  if (c.json.value("upstream_equals_plain", false))
+  if (value_or(c.json, "upstream_equals_plain", false))
     check_until_end(check, "upstream_spec_decode", quick, c.out("upstream_spec_decode"), given.end);
 }
 
@@ -159,15 +159,15 @@ void check_spear_generation(const Case& c, Checker& check) {
   if (c.has("out.source_with_eos"))
     check.close("source_with_eos", given.spear.model->vocabulary(way.source).with_end(given.source.ids),
                 c.out("source_with_eos"));
-  if (call.value("spec_decode", false)) return check_speculative(c, check, given);
-  if (call.value("beam_search_decode", false)) return check_beams(c, check, given);
+  if (value_or(call, "spec_decode", false)) return check_speculative(c, check, given);
+  if (value_or(call, "beam_search_decode", false)) return check_beams(c, check, given);
   check_plain(c, check, given);
 }
 
 namespace {
 
 void check_model(const Case& c, Checker& check) {
-  const bool forward = c.has("out.loss") || c.has("out.logits_no_loss");
+  const bool forward = c.has("out.loss") || c.has("out.logits_no_loss") || c.has("out.logits");
   (forward ? check_spear_forward : check_spear_generation)(c, check);
 }
 
@@ -188,11 +188,11 @@ void check_dataset_generator(const Case& c, Checker& check) {
                        "audio_pad_id", "text_pad_id", "beam_size", "temperature", "cond_scale",
                        "filter_logits_fn", "filter_fn_kwargs"});
   SpearModel spear = spear_model(c, config.at("model"));
-  const auto batch_size = config.value("batch_size", int64_t{4});
-  const int64_t delimiter = config.value("delimiter_id", int64_t{-1});
+  const auto batch_size = value_or(config, "batch_size", int64_t{4});
+  const int64_t delimiter = value_or(config, "delimiter_id", int64_t{-1});
   const auto audio_padding = id_of(config, "audio_pad_id", {}),
              text_padding = id_of(config, "text_pad_id", 0);
-  const bool beams = config.value("beam", config.value("beam_search_decode", true));
+  const bool beams = value_or(config, "beam", value_or(config, "beam_search_decode", true));
   std::vector<at::Tensor> speech, rows;
   while (c.has(fmt::format("in.{}.semantic_ids", speech.size())))
     speech.push_back(c.in(fmt::format("{}.semantic_ids", speech.size())));

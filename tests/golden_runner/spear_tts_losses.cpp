@@ -1,6 +1,7 @@
 // SPEAR-TTS: logits, losses and gradients of the model and of its three training wrappers; its two
 // transformers by themselves.
 #include <algorithm>
+#include <set>
 
 #include "core/base/error.h"
 #include "spear_tts.h"
@@ -39,16 +40,21 @@ void check_spear_forward(const Case& c, Checker& check) {
   pair.target_seen = given_mask(c, "target_mask");
   SpearDraws draws(c, "rand.");
   LossPass pass;
-  pass.condition_drop = call.value("cond_drop_prob", spear.settings.model.condition_drop);
-  pass.align = call.value("should_sim_regularize", true);
+  pass.condition_drop = value_or(call, "cond_drop_prob", spear.settings.model.condition_drop);
+  pass.align = value_or(call, "should_sim_regularize", true);
   pass.draws = &draws;
-  const bool early = call.value("return_early_exit_loss", false);
-  if (c.has("out.logits_no_loss")) {
+  pass.training = draws.has_dropout();
+  const bool early = value_or(call, "return_early_exit_loss", false);
+  // Without a loss, theirs gives the target no end, and the logits of all positions.
+  const std::string all_logits =
+      value_or(call, "return_loss", c.has("out.loss")) ? "logits_no_loss" : "logits";
+  if (c.has("out." + all_logits)) {
     const at::NoGradGuard no_grad;
     const Context context = spear.model->encode({pair.source, pair.direction.source, pair.source_seen});
-    const TransformerOutput output = spear.model->decode(pair.target, pair.direction.target, context);
-    check.close("logits_no_loss", spear.model->vocabulary(pair.direction.target).logits(output.values),
-                c.out("logits_no_loss"));
+    const TransformerOutput output =
+        spear.model->decode(pair.target, pair.direction.target, context, pair.target_seen);
+    check.close(all_logits, spear.model->vocabulary(pair.direction.target).logits(output.values),
+                c.out(all_logits));
   }
   if (c.has("out.loss_without_early_exit")) {
     const at::NoGradGuard no_grad;
@@ -66,6 +72,8 @@ void check_pretraining(const Case& c, Checker& check) {
   expect_only(c.config, {"model", "wav2vec", "deletion_prob", "reconstruct_seq", "mask_id"});
   SpearModel spear = spear_model(c, c.config.at("model"));
   const DeletionConfig deletion = foreign_deletion(c.config);
+  const ordered_json call = c.json.value("call", ordered_json::object());
+  expect_only(call, {"return_early_exit_loss"});
   {
     SpearDraws draws(c, "rand.");
     const Damaged damaged = damage(c.in("x"), *spear.model->speech, deletion, draws);
@@ -76,13 +84,18 @@ void check_pretraining(const Case& c, Checker& check) {
   SpearDraws draws(c, "rand.");
   LossPass pass;
   pass.condition_drop = spear.settings.model.condition_drop;
+  pass.early_exit = value_or(call, "return_early_exit_loss", false);
   pass.draws = &draws;
+  pass.training = draws.has_dropout();
   check_losses(c, check, spear,
                pretraining_losses(spear.model, c.in("x"), deletion, spear.settings.loss, pass));
 }
 
-void check_wrapper(const Case& c, Checker& check, const Direction& direction, bool early_exit) {
+void check_wrapper(const Case& c, Checker& check, const Direction& direction) {
   expect_only(c.config, {"model"});
+  const ordered_json call = c.json.value("call", ordered_json::object());
+  expect_only(call, direction == kTextToSpeech ? std::set<std::string>{"return_early_exit_loss"}
+                                               : std::set<std::string>{});
   SpearModel spear = spear_model(c, c.config.at("model"));
   const at::Tensor speech = c.in("semantic_token_ids"), text = c.in("grapheme_token_ids");
   const bool reads_text = direction.source == Modality::text;
@@ -90,20 +103,20 @@ void check_wrapper(const Case& c, Checker& check, const Direction& direction, bo
   SpearDraws draws(c, "rand.");
   LossPass pass;
   pass.condition_drop = spear.settings.model.condition_drop;
-  pass.early_exit = early_exit;
+  // Theirs asks for the early exit's loss unless told not to; `what` says which it was.
+  if (direction == kTextToSpeech)
+    pass.early_exit = value_or(call, "return_early_exit_loss", !c.says("return_early_exit_loss=False"));
   pass.draws = &draws;
+  pass.training = draws.has_dropout();
   check_losses(c, check, spear, pair_losses(spear.model, pair, spear.settings.loss, pass));
 }
 
 void check_semantic_to_text(const Case& c, Checker& check) {
-  check_wrapper(c, check, kSpeechToText, false);
+  check_wrapper(c, check, kSpeechToText);
 }
 
-// Their wrapper asks for the early exit's loss unless told not to; `what` says which it was.
 void check_text_to_semantic(const Case& c, Checker& check) {
-  bool early = !c.says("return_early_exit_loss=False");
-  if (c.json.contains("call")) early = c.json["call"].value("return_early_exit_loss", early);
-  check_wrapper(c, check, kTextToSpeech, early);
+  check_wrapper(c, check, kTextToSpeech);
 }
 
 void check_subset_mask(const Case& c, Checker& check) {

@@ -52,10 +52,10 @@ at::Tensor Replay::loss(const std::string& name, bool training) {
   LossPass pass;
   // Theirs tosses the coin in validation, too.
   pass.condition_drop = spear_.settings.model.condition_drop;
-  pass.training = training;
+  pass.training = training && draws.has_dropout();
   pass.draws = &draws;
   pass.early_exit = direction_ == kTextToSpeech && spear_.model->has_early_exit() &&
-                    given_.value("should_train_early_exit_layer_if_available", true);
+                    value_or(given_, "should_train_early_exit_layer_if_available", true);
   Pair pair{case_.in(name + ".source"), case_.in(name + ".target"), direction_, {}, {}};
   if (case_.has("in." + name + ".x")) {
     const Damaged damaged = damage(case_.in(name + ".x"), *spear_.model->speech, deletion_, draws);
@@ -72,24 +72,25 @@ at::Tensor Replay::loss(const std::string& name, bool training) {
 }
 
 void Replay::run() {
-  expect_only_trainer(given_, {"num_train_steps", "num_warmup_steps", "lr", "initial_lr", "wd",
-                               "max_grad_norm", "grad_accum_every", "log_every", "deletion_prob",
-                               "reconstruct_seq", "mask_id", "freeze_encoder_layers_below",
-                               "should_train_early_exit_layer_if_available", "dataset_delimiter_id"});
-  const double learning_rate = given_.value("lr", 3e-4);
-  const auto accumulate = given_.value("grad_accum_every", int64_t{1});
-  const auto validate_every = given_.value("save_results_every", int64_t{100});
+  expect_only_trainer(given_,
+                      {"num_train_steps", "num_warmup_steps", "lr", "initial_lr", "wd", "max_grad_norm",
+                       "grad_accum_every", "log_every", "deletion_prob", "reconstruct_seq", "mask_id",
+                       "freeze_encoder_layers_below", "should_train_early_exit_layer_if_available",
+                       "dataset_delimiter_id", "generated_audio_text_dataset_folder", "dataset", "wav2vec"});
+  const double learning_rate = value_or(given_, "lr", 3e-4);
+  const auto accumulate = value_or(given_, "grad_accum_every", int64_t{1});
+  const auto validate_every = value_or(given_, "save_results_every", int64_t{100});
   double most = 0.5;
   if (given_.contains("max_grad_norm"))
     most = given_["max_grad_norm"].is_null() ? 0 : given_["max_grad_norm"].get<double>();
-  UpstreamRates rates(learning_rate, given_.value("initial_lr", 1e-5),
+  UpstreamRates rates(learning_rate, value_or(given_, "initial_lr", 1e-5),
                       given_.at("num_warmup_steps").get<int64_t>(),
                       given_.at("num_train_steps").get<int64_t>());
   OptimiserConfig settings;
   settings.learning_rate = learning_rate;
-  settings.weight_decay = given_.value("wd", 0.0);
-  const NamedTensors trained = trained_parameters(*spear_.model, direction_,
-                                                  given_.value("freeze_encoder_layers_below", kFrozenLayers));
+  settings.weight_decay = value_or(given_, "wd", 0.0);
+  const NamedTensors trained = trained_parameters(
+      *spear_.model, direction_, value_or(given_, "freeze_encoder_layers_below", kFrozenLayers));
   std::vector<at::Tensor> wanted;
   for (const auto& [name, tensor] : trained) wanted.push_back(tensor);
   const GradientScope only_trained(*spear_.model, wanted);
@@ -129,8 +130,8 @@ void check_learning_rates(const Case& c, Checker& check) {
   for (const auto& [name, sequence] : c.json.at("sequences").items()) {
     const ordered_json& settings = sequence.at("settings");
     expect_only(settings, {"num_warmup_steps", "num_train_steps", "lr", "initial_lr"});
-    const double rate = settings.value("lr", 3e-4);
-    UpstreamRates rates(rate, settings.value("initial_lr", 1e-5), settings.at("num_warmup_steps"),
+    const double rate = value_or(settings, "lr", 3e-4);
+    UpstreamRates rates(rate, value_or(settings, "initial_lr", 1e-5), settings.at("num_warmup_steps"),
                         settings.at("num_train_steps"));
     const auto wanted = sequence.at("lr_used_by_each_optimizer_step").get<std::vector<double>>();
     std::vector<double> got;
@@ -151,7 +152,7 @@ void check_names(Checker& check, const std::string& label, const std::vector<std
 // only known for their files.
 void check_trained_parameters(const Case& c, Checker& check) {
   TextToSemantic model(foreign_settings(c.config).model);
-  const int64_t frozen = c.json.value("freeze_encoder_layers_below", kFrozenLayers);
+  const int64_t frozen = value_or(c.json, "freeze_encoder_layers_below", kFrozenLayers);
   std::map<std::string, std::string> ours;
   for (const ForeignTensor& own : foreign_tensors(*model)) ours[own.theirs.front()] = own.ours;
   for (const auto& [trainer, lists] : c.json.at("trainers").items()) {

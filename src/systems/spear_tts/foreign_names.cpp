@@ -171,19 +171,23 @@ SamplingConfig foreign_filter(const Json& arguments, int64_t classes) {
   SamplingConfig sampling;
   sampling.guidance = 1;
   sampling.filter = 0;
-  const std::string name = arguments.value("filter_logits_fn", "top_k");
-  const Json details = arguments.value("filter_fn_kwargs", Json::object());
+  const auto given = [](const Json& from, const char* key) {
+    return from.contains(key) && !from.at(key).is_null();
+  };
+  const std::string name =
+      given(arguments, "filter_logits_fn") ? arguments["filter_logits_fn"] : Json("top_k");
+  const Json details = given(arguments, "filter_fn_kwargs") ? arguments["filter_fn_kwargs"] : Json::object();
   for (const auto& item : details.items())
     require(item.key() == "thres" || (item.key() == "k" && name == "top_k"),
             "[spear-tts-pytorch] {} has no argument `{}`", name, item.key());
   if (name == "top_p") {
-    sampling.top_p = details.value("thres", 0.9);
+    sampling.top_p = given(details, "thres") ? details["thres"].get<double>() : 0.9;
   } else {
     require(name == "top_k", "[spear-tts-pytorch] expected a filter top_k or top_p, got {}", name);
-    const bool counted = details.contains("k") && !details["k"].is_null();
-    sampling.top_k =
-        counted ? details["k"].get<int64_t>()
-                : static_cast<int64_t>(std::ceil(details.value("thres", 0.1) * static_cast<double>(classes)));
+    const double share = given(details, "thres") ? details["thres"].get<double>() : 0.1;
+    sampling.top_k = given(details, "k")
+                         ? details["k"].get<int64_t>()
+                         : static_cast<int64_t>(std::ceil(share * static_cast<double>(classes)));
   }
   return sampling;
 }
