@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kThreads = 40, kMostWaiting = 128, kMostReady = 128, kPiece = 4096;
 constexpr double kReadSeconds = 5, kWriteSeconds = 5, kEndSeconds = 2;
-constexpr int kLookEveryMilliseconds = 100;
+constexpr int kLookEveryMilliseconds = 100, kRequestsOfAConnection = 200;
 constexpr char kTooSlow[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 constexpr char kTooLarge[] =
     "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -25,7 +25,7 @@ constexpr char kTooLarge[] =
 }  // namespace
 
 Connection::Connection(int socket, ConnectionLimits limits)
-    : socket_(socket), limits_(limits), since_(Clock::now()) {}
+    : socket_(socket), limits_(limits), since_(Clock::now()), requests_left_(kRequestsOfAConnection) {}
 
 Connection::~Connection() {
   ::shutdown(socket_, SHUT_RDWR);
@@ -58,8 +58,9 @@ bool Connection::collect() {
 const char* Connection::refusal() const {
   if (ending_) return seconds_since(since_) > kEndSeconds ? "" : nullptr;
   if (bytes_.size() > limits_.header_bytes) return kTooLarge;
-  if (seconds_since(since_) <= limits_.header_seconds) return nullptr;
-  return bytes_.empty() ? "" : kTooSlow;  // to one that has asked nothing, nothing is said
+  // To one that has asked nothing, nothing is said.
+  if (bytes_.empty()) return seconds_since(since_) > limits_.idle_seconds ? "" : nullptr;
+  return seconds_since(since_) > limits_.header_seconds ? kTooSlow : nullptr;
 }
 
 void Connection::end(const char* last_word) {
@@ -222,6 +223,7 @@ void Connections::shutdown() {
 }
 
 BoundedServer::BoundedServer(ConnectionLimits limits) {
+  set_keep_alive_max_count(kRequestsOfAConnection);  // what clients are told
   new_task_queue = [this, limits] {
     return connections_ = new Connections(limits, [this](Connection& one) { return answer(one); });
   };

@@ -19,9 +19,12 @@
 namespace melete {
 
 struct ConnectionLimits {
-  double header_seconds = 5;  // for the headers of a request, and for the next one to begin
+  double header_seconds = 5;
   double body_seconds = 60;
   size_t header_bytes = 32 << 10, body_bytes = 64 << 20;
+  // For the next request to begin: longer than the 5 s that clients are told, so that none is just being
+  // sent.
+  double idle_seconds = 30;
 };
 
 // As httplib reads from it and writes to it.
@@ -70,7 +73,7 @@ class Connection final : public httplib::Stream {
   size_t read_ = 0;          // of this request, headers and body
   Clock::time_point since_;  // of waiting, then of the request
   bool ending_ = false;
-  int requests_left_ = 200;
+  int requests_left_;
 };
 
 class Connections final : public httplib::TaskQueue {

@@ -36,7 +36,12 @@ export class Beside {
     this.children = [];
   }
   start(...words) {
-    const child = spawn(this.program, words, { cwd: this.folder, stdio: ["ignore", "pipe", "pipe"] });
+    return this.startWith([], ...words);
+  }
+  // prefix: words of a program that starts it, such as taskset's.
+  startWith(prefix, ...words) {
+    const [first, ...rest] = [...prefix, this.program, ...words];
+    const child = spawn(first, rest, { cwd: this.folder, stdio: ["ignore", "pipe", "pipe"] });
     child.said = "";
     for (const stream of [child.stdout, child.stderr]) stream.on("data", (data) => (child.said = (child.said + data).slice(-4000)));
     child.on("exit", (code) => (child.code = code));

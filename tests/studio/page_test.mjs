@@ -108,7 +108,7 @@ async function checkForms(url) {
   for (const tool of tools) {
     const words = tool.name === "codec" ? ["codec", "compare", "--help"] : ["help", "generate", tool.name];
     const help = spawnSync(program, words, { encoding: "utf8" }).stdout;
-    const inHelp = [...help.slice(help.indexOf("\nsettings")).split("\nexamples")[0].matchAll(/^  --(\w+) +([^]*?)(?=^  --|^$)/gm)].map(([, name, text]) => ({ name, text: text.replace(/\s+/g, " ").trim() }));
+    const inHelp = [...help.slice(help.indexOf("\nsettings")).split("\nexamples")[0].matchAll(/^  --([\w.]+)\s+([^]*?)(?=^  --|^$)/gm)].map(([, name, text]) => ({ name, text: text.replace(/\s+/g, " ").trim() }));
     if (/^ *--seed /m.test(help) && tool.name !== "codec") inHelp.push({ name: "seed", text: "default 0" });
     const differ = [...inHelp.filter((one) => !tool.options.some((option) => option.name === one.name)), ...tool.options.filter((option) => !inHelp.some((one) => one.name === option.name))].map((one) => one.name);
     if (inHelp.length < 3 || differ.length > 0) throw new Error(`the form of ${tool.name} and its help differ in: ${differ.join()}`);
@@ -255,7 +255,7 @@ async function test() {
       const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
       return { width: canvas.width, height: canvas.height, label: canvas.ariaLabel, empty: data.filter((value, i) => i % 4 === 3 && value === 0).length };
     });
-    const last = readFileSync(join(work, "runs/short/metrics.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line)).filter((row) => row.kind === "validation").pop().losses[`${figure}_1`];
+    const last = readFileSync(join(work, "runs/short/metrics.jsonl"), "utf8").trim().split("\n").map((line) => JSON.parse(line)).filter((row) => row.kind === "validation" && row.label === "online").pop().losses[`${figure}_1`];
     check(drawn.height === 3 && drawn.width >= 4 && drawn.empty === 0 && drawn.label.includes(` ${last < 1 ? last.toFixed(4) : last.toFixed(3)}`), `a heat map of ${title}: ${drawn.width} validations of ${drawn.height} codebooks, the first now at ${last}`);
   }
   await page.getByRole("button", { name: "show all" }).click();
@@ -329,10 +329,8 @@ async function test() {
   const bytes = (await (await ask(`${url}files/${original.key}`)).arrayBuffer()).byteLength;
   check(bytes > 1000 && Math.abs(original.seconds - 0.5) < 0.002, `a sample is decoded in the page: ${original.seconds} s`);
   // Its level as the program decodes it: through Opus at a rate at which that adds nothing.
-  for (const track of heard.slice(0, 3)) {
-    const level = levelOf(Buffer.from(await (await ask(`${url}api/opus?kbps=128&path=${track.key}`)).arrayBuffer()));
-    check(Math.abs(track.level - level) < 0.5 && track.peak <= 1, `${track.key.split("_").pop()} is at ${track.level.toFixed(2)} dB, to the program at ${level.toFixed(2)}`);
-  }
+  const level = levelOf(Buffer.from(await (await ask(`${url}api/opus?kbps=128&path=${original.key}`)).arrayBuffer()));
+  check(Math.abs(original.level - level) < 0.1 && original.peak <= 1, `at ${original.level.toFixed(2)} dB, to the program at ${level.toFixed(2)}`);
   check((await page.locator(".strip canvas").count()) === heard.length, "every player has a spectrogram");
   await page.locator("main").focus(); // a box to tick would keep the key for itself
   await page.keyboard.press("Space");
