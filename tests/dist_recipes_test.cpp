@@ -76,9 +76,11 @@ enum class Way {
 };  // one batch; its halves one after the other; each on a rank of its own
 
 // Two steps; the main rank saves.
-void train_recipe(const std::string& name, Way way, Group& group, const std::string& out) {
+void train_recipe(const std::string& name, const VariedRecipe* varied, Way way, Group& group,
+                  const std::string& out) {
   Prepared made = prepare(name, kParts * kItems, [&](Schema& settings) {
     settings.set("train.precision", "fp32");
+    if (varied != nullptr) varied->apply(settings);
     // SoundStream's gradient penalty is taken over each rank's own batch, see docs/distributed.md.
     if (name == "soundstream") {
       settings.set("gradient_penalty_every", "0");
@@ -118,16 +120,18 @@ TEST(Helper, OneRankOfEveryRecipe) {
   DistConfig dist;
   dist.heartbeat_seconds = 0.2;
   Group group(read_place(), dist);
-  for (const std::string& name : recipe_names()) {
-    SCOPED_TRACE(name);
-    const std::string path = fmt::format("{}/{}", out, name);
+  const auto train = [&](const std::string& label, const std::string& name, const VariedRecipe* varied) {
+    SCOPED_TRACE(label);
+    const std::string path = fmt::format("{}/{}", out, label);
     if (group.alone()) {
-      train_recipe(name, Way::whole, group, path + "-whole.safetensors");
-      train_recipe(name, Way::in_turn, group, path + "-in-turn.safetensors");
+      train_recipe(name, varied, Way::whole, group, path + "-whole.safetensors");
+      train_recipe(name, varied, Way::in_turn, group, path + "-in-turn.safetensors");
     } else {
-      train_recipe(name, Way::ranks, group, path + "-ranks.safetensors");
+      train_recipe(name, varied, Way::ranks, group, path + "-ranks.safetensors");
     }
-  }
+  };
+  for (const std::string& name : recipe_names()) train(name, name, nullptr);
+  for (const VariedRecipe& varied : varied_recipes()) train(varied.label, varied.recipe, &varied);
   group.finish();
 }
 
@@ -146,7 +150,9 @@ TEST_F(Ranks, TwoEqualOneForEveryRecipe) {
       ASSERT_EQ(ended.code, 0) << ended.output;
   }
   add_toy();
-  for (const std::string& name : recipe_names()) {
+  std::vector<std::string> names = recipe_names();
+  for (const VariedRecipe& varied : varied_recipes()) names.push_back(varied.label);
+  for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const std::string path = (folder_ / name).string(), ranks = path + "-ranks.safetensors";
     const double whole = difference(path + "-whole.safetensors", ranks);

@@ -10,6 +10,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "measure/noise_batches.h"
 #include "systems/system.h"
@@ -87,6 +89,47 @@ inline std::string tiny_file(std::string name) {
       return path.string();
   }
   return "";
+}
+
+// What small recipes leave out: the same recipes with more parts. `label` is fit for a file's name.
+struct VariedRecipe {
+  std::string label, recipe;
+  std::vector<std::pair<std::string, std::string>> settings;
+
+  void apply(Schema& schema) const {
+    for (const auto& [name, value] : settings) schema.set(name, value);
+  }
+};
+
+inline const std::vector<VariedRecipe>& varied_recipes() {
+  static const std::vector<VariedRecipe> all = {
+      {"vqgan-discriminator",
+       "vqgan",
+       {{"model.loss.adversarial", "hinge"},
+        {"model.discriminator.layers", "2"},
+        {"gradient_penalty_every", "2"},
+        {"model.vae.quantizer.kind", "lfq"},
+        {"model.vae.quantizer.codebook_size", "64"}}},
+      {"vqgan-own-batches",
+       "vqgan",
+       {{"model.loss.adversarial", "bce"},
+        {"model.discriminator.layers", "2"},
+        {"own_discriminator_batches", "true"}}},
+      {"maskgit-self-critic",
+       "maskgit",
+       {{"model.critic", "self"},
+        {"model.transformer.self_condition", "true"},
+        {"model.self_condition_share", "0.6"},
+        {"model.unmasked_share", "0.2"}}},
+      {"maskgit-critic",
+       "maskgit",
+       {{"model.critic", "separate"},
+        {"model.critic_transformer.dim", "32"},
+        {"model.critic_transformer.depth", "1"},
+        {"model.critic_transformer.heads", "2"},
+        {"model.critic_transformer.head_dim", "16"}}},
+  };
+  return all;
 }
 
 struct Prepared {

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "data/base/picture_list.h"
 #include "data/base/synth_pictures.h"
+#include "every_recipe.h"
 #include "foreign_files.h"
 #include "io/pickled_tensors.h"
 #include "systems/foreign.h"
@@ -23,6 +24,7 @@ namespace muse_files_test {
 
 using namespace testing;
 using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
 namespace foreign = muse_maskgit_pytorch;
 
 const std::string kFiles = std::string(MELETE_SOURCE_DIR) + "/tests/golden/muse/checkpoints/";
@@ -72,6 +74,64 @@ TEST(MuseFiles, WeightsAndAverageComeOutAsTheyWentIn) {
   for (const auto& [name, tensor] : got) EXPECT_TRUE(at::equal(tensor, wanted.at(name))) << name;
   const auto tokenizer = muse::open_picture_tokenizer(folder / "x.safetensors");
   EXPECT_EQ(tokenizer->tokens(at::rand({1, 3, 16, 16})).size(1), 64);
+}
+
+// A run of ours as the package of upstream's trainer, with the average; and back, whole.
+TEST(MuseFiles, OurRunIsAPackageOfTheirTrainer) {
+  TemporaryFolder folder;
+  Prepared made = prepare("vqgan", 2, [](Schema& settings) {
+    for (const auto& [name, value] :
+         std::vector<std::pair<const char*, const char*>>{{"model.vae.dim", "16"},
+                                                          {"model.vae.groups", "16"},
+                                                          {"model.loss.adversarial", "hinge"},
+                                                          {"model.discriminator.layers", "2"},
+                                                          {"model.vae.quantizer.kind", "lfq"},
+                                                          {"model.vae.quantizer.codebook_size", "64"},
+                                                          {"train.ema.update_after_step", "0"},
+                                                          {"train.ema.update_every", "1"}})
+      settings.set(name, value);
+  });
+  Trainer trainer({*made.task, *made.batches}, made.config);
+  for (int step = 0; step < 2; ++step) ASSERT_FALSE(trainer.step().skipped);
+  Checkpoint ours = trainer.checkpoint();
+  ours.meta["config"] = made.recipe->schema().json();
+  save_checkpoint(folder / "ours.safetensors", ours);
+  export_checkpoint(folder / "ours.safetensors", folder / "package.pt", {ExportFor::training});
+
+  const ImportedCheckpoint back = import_foreign(kUpstream, folder / "package.pt");
+  EXPECT_TRUE(back.complete) << "the package says whose the states are";
+  EXPECT_EQ(back.checkpoint.step(), 2);
+  int states = 0, averages = 0;
+  bool moved = false;
+  for (const auto& [name, tensor] : ours.tensors) {
+    const bool state = name.starts_with("optimiser."), average = name.starts_with("ema.average.");
+    if (!state && !average && !name.starts_with("model.")) continue;
+    const auto found = back.checkpoint.tensors.find(name);
+    ASSERT_NE(found, back.checkpoint.tensors.end()) << name;
+    EXPECT_TRUE(at::equal(found->second.to(tensor.scalar_type()), tensor)) << name;
+    states += state;
+    averages += average;
+    if (average) moved |= !at::equal(tensor, ours.tensors.at("model." + name.substr(12)));
+  }
+  EXPECT_GT(states, 40);
+  EXPECT_GT(averages, 10);
+  EXPECT_TRUE(moved) << "the average is the model: nothing was told apart";
+  EXPECT_EQ(back.checkpoint.tensors.at("ema.step").item<int64_t>(), 2);
+  // What a Python trainer looks for.
+  const Json package = content(folder / "package.pt");
+  for (const char* part : {"model", "optim", "discr_optim"}) EXPECT_TRUE(package.contains(part)) << part;
+  const auto& groups = package.at("optim").at("param_groups");
+  EXPECT_EQ(groups.at(0).at("params").size(), package.at("optimizer_parameter_order").at("optim").size());
+
+  // Without a discriminator there is no such trainer.
+  Prepared alone = prepare("vqgan", 2);
+  Checkpoint plain = Trainer({*alone.task, *alone.batches}, alone.config).checkpoint();
+  plain.meta["config"] = alone.recipe->schema().json();
+  save_checkpoint(folder / "plain.safetensors", plain);
+  EXPECT_THAT(error_of([&] {
+                export_checkpoint(folder / "plain.safetensors", folder / "no.pt", {ExportFor::training});
+              }),
+              HasSubstr("without a discriminator"));
 }
 
 TEST(MuseFiles, GivenArgumentsMustNotContradictTheWeights) {

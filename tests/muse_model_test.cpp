@@ -71,6 +71,21 @@ Vgg16 small_vgg() {
   return vgg;
 }
 
+// By default VGG sees pixels as it was trained on them: less ImageNet's mean, over its spread.
+TEST(Vgg, SeesNormalisedPixelsUnlessAsUpstream) {
+  torch::manual_seed(2);
+  const at::NoGradGuard no_grad;
+  Vgg16 vgg = small_vgg();
+  const at::Tensor x = pictures({2, 3, 16, 16}, 3);
+  const at::Tensor mean = at::tensor({0.485, 0.456, 0.406}, at::kFloat).view({1, 3, 1, 1}),
+                   spread = at::tensor({0.229, 0.224, 0.225}, at::kFloat).view({1, 3, 1, 1});
+  const at::Tensor wanted = vgg->forward_raw((x - mean) / spread, nullptr);
+  ASSERT_FALSE(VqganConfig().as_upstream);
+  expect_close(perception_of(vgg, VqganConfig().as_upstream)(x, nullptr), wanted, 1e-5);
+  expect_close(perception_of(vgg, true)(x, nullptr), vgg->forward_raw(x, nullptr), 1e-5);
+  EXPECT_GT((wanted - vgg->forward_raw(x, nullptr)).abs().max().item<double>(), 1e-4);
+}
+
 TEST(PictureLayers, DoublingIsTheTransposedConvolution) {
   torch::manual_seed(1);
   Doubling layer(5, 3);
@@ -292,8 +307,39 @@ TEST(MaskGit, EveryPartLearns) {
                   item.key().find("critic.self_condition") != std::string::npos)
           << critic << " " << item.key();
     EXPECT_EQ(losses.by_picture.size(0), 3);
-    EXPECT_EQ(model->losses(small_batch(1), draws, true).named.size(), 2u) << "without the critic";
+    MaskGitImpl::LossOptions how;
+    how.only_prediction = true;
+    EXPECT_EQ(model->losses(small_batch(1), draws, how).named.size(), 2u) << "without the critic";
   }
+}
+
+// One token may be left out of the loss; figures by picture add up to those of the batch.
+TEST(MaskGit, LossIsOverTheTokensThatCount) {
+  torch::manual_seed(21);
+  MaskGit model(small_maskgit());
+  const at::NoGradGuard no_grad;
+  const auto batch = small_batch(3);
+  const auto losses_of = [&](int64_t ignored) {
+    SeededDraws draws(5);
+    MaskGitImpl::LossOptions how;
+    how.text_drop = 0;
+    how.ignored_token = ignored;
+    return model->losses(batch, draws, how);
+  };
+  const auto all = losses_of(-1);
+  EXPECT_NEAR((all.by_picture * all.asked).sum().item<double>() / all.asked.sum().item<double>(),
+              all.total.item<double>(), 1e-5);
+  EXPECT_NEAR(all.right.sum().item<double>() / all.asked.sum().item<double>(),
+              all.named[1].second.item<double>(), 1e-6);
+  const at::Tensor labels = all.masked.labels;
+  const int64_t token = labels.index({labels >= 0})[0].item<int64_t>();
+  const at::Tensor logits = model->transformer->predict(
+      model->transformer->embed(all.masked.input, model->transformer->context(batch.text, batch.condition)));
+  const at::Tensor wanted = at::cross_entropy_loss(
+      logits.flatten(0, 1), at::where(labels < 0, at::full_like(labels, token), labels).flatten(), {},
+      at::Reduction::Mean, token);
+  EXPECT_NEAR(losses_of(token).total.item<double>(), wanted.item<double>(), 1e-5);
+  EXPECT_GT(std::abs(all.total.item<double>() - wanted.item<double>()), 1e-4);
 }
 
 // Text that is dropped cannot be told from text that is not there.

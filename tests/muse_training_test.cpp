@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/temporary_folder.h"
 #include "core/base/error.h"
 #include "data/base/picture_list.h"
 #include "data/picture_dataset.h"
+#include "dist/group.h"
 #include "nn/draws.h"
 #include "systems/muse/system.h"
 #include "systems/muse/task_maskgit.h"
@@ -151,6 +153,64 @@ TEST(Pictures, ThatCannotBeReadAreNamedAndReplaced) {
   EXPECT_THROW(strict.draw(0, 0, 0), Error);
 }
 
+TEST(Pictures, ThatEndTooEarlyAreNamedAndCounted) {
+  PictureFolder folder;
+  folder.picture("cut.png", 60, 60);
+  const std::string whole = testing::read_bytes(folder.path("cut.png"));
+  folder.write("cut.png", whole.substr(0, whole.size() * 2 / 3));
+  std::vector<std::string> told;
+  PictureDataset dataset(
+      load_pictures(folder.path(), Captions::automatic), small_pictures(),
+      [&](const std::string& path, const std::string& what) { told.push_back(path + ": " + what); });
+  for (int64_t epoch = 0; epoch < 2; ++epoch)
+    for (int64_t i = 0; i < dataset.size(); ++i) dataset.draw(0, static_cast<uint64_t>(epoch), i);
+  EXPECT_EQ(told, std::vector<std::string>{folder.path("cut.png") +
+                                           ": damaged, and used as far as it goes (1 so far, of 4)"});
+}
+
+// torchvision's weights in a file become the perceptual loss; without them the run says that there is none.
+TEST(VqganTraining, VggComesFromAFileOrIsMissed) {
+  const testing::TemporaryFolder folder;
+  torch::manual_seed(0);
+  TensorMap vgg;
+  const auto layer = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    vgg[name + ".weight"] = at::randn(shape) * 0.2;
+    vgg[name + ".bias"] = at::randn({shape.front()});
+  };
+  layer("features.0", {4, 3, 3, 3});
+  layer("features.3", {8, 4, 3, 3});
+  layer("classifier.0", {12, 8 * 7 * 7});
+  layer("classifier.3", {10, 12});
+  std::vector<at::Tensor> keep;
+  write_safetensors(folder / "vgg.safetensors", tensor_bytes(vgg, keep), {});
+  for (const bool given : {true, false}) {
+    const PictureFolder pictures;
+    auto recipe = make_vqgan_recipe();
+    recipe->data_from = pictures.path();
+    Schema settings = recipe->schema();
+    for (const auto& [name, value] :
+         std::map<std::string, std::string>{{"data.height", "16"},
+                                            {"data.valid_fraction", "0"},
+                                            {"batch_size", "2"},
+                                            {"model.vae.dim", "8"},
+                                            {"model.vae.layers", "2"},
+                                            {"model.vae.groups", "4"},
+                                            {"model.vae.quantizer.codebook_size", "64"},
+                                            {"model.loss.adversarial", "none"},
+                                            {"vgg_from", given ? folder / "vgg.safetensors" : ""}})
+      settings.set(name, value);
+    recipe->settle();
+    Group alone;
+    Reporter silent;
+    const Feed feed = recipe->open({3, alone, silent});
+    EXPECT_EQ(::testing::PrintToString(feed.description).find("there is no VGG") != std::string::npos,
+              !given);
+    auto task = recipe->make_task();
+    const auto values = validated(*task, recipe->example(2));
+    EXPECT_EQ(values.count("perceptual") > 0 && values.at("perceptual") > 0, given);
+  }
+}
+
 TEST(VqganTraining, TakesAStepOfBothPhases) {
   torch::manual_seed(0);
   for (const char* own : {"true", "false"}) {
@@ -206,7 +266,19 @@ TEST(MaskGitTraining, TakesAStepAndComparesItselfWithChance) {
     const auto values = validated(*task, batch);
     for (const char* name : {"loss", "accuracy", "text_gain"})
       EXPECT_TRUE(values.count(name) > 0 && std::isfinite(values.at(name))) << name;
-    EXPECT_NEAR(task->chance_levels().at("loss"), std::log(32.0), 1e-9);
+    const auto chance = task->chance_levels();
+    EXPECT_NEAR(chance.at("loss"), std::log(32.0), 1e-9);
+    // By share of hidden tokens as well, loss and accuracy, and each beside chance.
+    int quarters = 0;
+    for (const char* quarter : {"25", "50", "75", "100"}) {
+      const std::string loss = fmt::format("loss_{}", quarter),
+                        accuracy = fmt::format("accuracy_{}", quarter);
+      EXPECT_EQ(values.count(loss), values.count(accuracy));
+      EXPECT_EQ(chance.at(loss), chance.at("loss"));
+      EXPECT_EQ(chance.at(accuracy), chance.at("accuracy"));
+      quarters += static_cast<int>(values.count(loss));
+    }
+    EXPECT_GT(quarters, 0);
   }
 }
 

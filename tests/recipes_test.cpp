@@ -20,33 +20,44 @@ namespace recipes_test {
 namespace fs = std::filesystem;
 using melete::testing::TemporaryFolder;
 
+void expect_goes_on_bit_for_bit(const std::string& name, const std::function<void(Schema&)>& change = {}) {
+  Prepared one = prepare(name, 2, change), two = prepare(name, 2, change);
+  Trainer whole({*one.task, *one.batches}, one.config), resumed({*two.task, *two.batches}, two.config);
+  whole.step();
+  const Checkpoint kept = whole.checkpoint();
+  // Deep copies: the run goes on and changes its tensors in place.
+  Checkpoint stored;
+  stored.meta = kept.meta;
+  for (const auto& [key, tensor] : kept.tensors) stored.tensors[key] = tensor.clone();
+  resumed.load(stored);
+  for (int step = 0; step < 2; ++step) {
+    const StepReport a = whole.step(), b = resumed.step();
+    ASSERT_FALSE(a.losses.empty());
+    EXPECT_FALSE(a.skipped) << a.skip_reason;
+    EXPECT_EQ(a.losses, b.losses) << "step " << a.step;
+  }
+  const at::NoGradGuard no_grad;
+  one.task->model().eval();
+  SeededDraws draws(1);
+  StepContext context;
+  context.training = false;
+  context.draws = &draws;
+  EXPECT_TRUE(std::isfinite(one.task->validate(one.batches->batch(0), context).total.item<double>()));
+}
+
 TEST(EveryRecipe, TrainsValidatesAndGoesOnBitForBit) {
   add_toy();
   for (const std::string& name : recipe_names()) {
     SCOPED_TRACE(name);
     ASSERT_FALSE(name != "toy-matrix" && tiny_file(name).empty()) << "no small recipe of " << name;
-    Prepared one = prepare(name, 2), two = prepare(name, 2);
-    Trainer whole({*one.task, *one.batches}, one.config), resumed({*two.task, *two.batches}, two.config);
-    whole.step();
-    const Checkpoint kept = whole.checkpoint();
-    // Deep copies: the run goes on and changes its tensors in place.
-    Checkpoint stored;
-    stored.meta = kept.meta;
-    for (const auto& [key, tensor] : kept.tensors) stored.tensors[key] = tensor.clone();
-    resumed.load(stored);
-    for (int step = 0; step < 2; ++step) {
-      const StepReport a = whole.step(), b = resumed.step();
-      ASSERT_FALSE(a.losses.empty());
-      EXPECT_FALSE(a.skipped) << a.skip_reason;
-      EXPECT_EQ(a.losses, b.losses) << "step " << a.step;
-    }
-    const at::NoGradGuard no_grad;
-    one.task->model().eval();
-    SeededDraws draws(1);
-    StepContext context;
-    context.training = false;
-    context.draws = &draws;
-    EXPECT_TRUE(std::isfinite(one.task->validate(one.batches->batch(0), context).total.item<double>()));
+    expect_goes_on_bit_for_bit(name);
+  }
+}
+
+TEST(EveryRecipe, GoesOnBitForBitWithMoreParts) {
+  for (const VariedRecipe& varied : varied_recipes()) {
+    SCOPED_TRACE(varied.label);
+    expect_goes_on_bit_for_bit(varied.recipe, [&](Schema& settings) { varied.apply(settings); });
   }
 }
 

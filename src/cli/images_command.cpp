@@ -71,6 +71,11 @@ class FileProgress {
     else
       fmt::print(stderr, "{}\n", line);
   }
+  muse::OnPictureProblem problems() {
+    return [this](const std::string& path, const std::string& what) {
+      print(fmt::format("melete: {}: {}", path, what));
+    };
+  }
   void finish() {
     if (bar_) bar_->finish();
   }
@@ -79,6 +84,11 @@ class FileProgress {
   std::string label_;
   std::optional<ProgressBar> bar_;
 };
+
+void say_damaged(int64_t pictures) {
+  if (pictures > 0)
+    fmt::print(stderr, "melete: {} of the pictures are damaged, and were used as far as they go\n", pictures);
+}
 
 void require_flag(const std::string& value, const char* message) {
   if (value.empty()) throw UsageError(message);
@@ -111,15 +121,14 @@ int images_encode_command(const std::vector<std::string>& args) {
     how.smaller = smaller_from.empty() ? how.tokenizer
                                        : muse::open_picture_tokenizer(smaller_from, Weights::best, device);
   FileProgress progress("encoding");
-  const auto done = muse::encode_pictures(how, words.pictures(), out, progress.callback(),
-                                          [&](const std::string& path, const std::string& why) {
-                                            progress.print(fmt::format("melete: left out {}: {}", path, why));
-                                          });
+  const auto done =
+      muse::encode_pictures(how, words.pictures(), out, progress.callback(), progress.problems());
   progress.finish();
   fmt::print("{}: {} pictures of {} x {}, {} tokens each of {} kinds\n", out,
              done.pictures + done.there_already, how.width(), how.prepare.height,
              how.tokenizer->tokens_of(how.prepare.height, how.width()), how.tokenizer->codebook_size());
   if (done.there_already > 0) fmt::print("{} of them were there already\n", done.there_already);
+  say_damaged(done.damaged);
   if (done.left_out > 0) fmt::print(stderr, "melete: {} pictures could not be read\n", done.left_out);
   return done.left_out > 0 ? 1 : 0;
 }
@@ -164,8 +173,9 @@ int images_eval_command(const std::vector<std::string>& args) {
     some.push_back(all[static_cast<size_t>(i * count / std::min(most, count))]);
   FileProgress progress("measuring");
   const auto how = words.encoding(device);
-  const muse::PictureEval eval = muse::eval_pictures(how, some, progress.callback());
+  const muse::PictureEval eval = muse::eval_pictures(how, some, progress.callback(), 8, progress.problems());
   progress.finish();
+  say_damaged(eval.damaged);
   TextTable table({"stored as", "bits a pixel", "PSNR dB", "SSIM"});
   for (const muse::PictureRate& rate : eval.rates)
     table.row({rate.name, fmt::format("{:.3f}", rate.bits_per_pixel), fmt::format("{:.2f}", rate.psnr),

@@ -66,17 +66,13 @@ void PictureDataset::tell(int64_t index, const std::string& message) {
 }
 
 void PictureDataset::note_damage(int64_t index) {
-  bool first_time = false;
+  size_t so_far = 0;
   {
     const std::lock_guard lock(mutex_);
-    first_time = damaged_.insert(index).second;
+    if (!damaged_.insert(index).second) return;
+    so_far = damaged_.size();
   }
-  if (first_time) tell(index, "damaged, and used as far as it goes");
-}
-
-int64_t PictureDataset::damaged_files() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(damaged_.size());
+  tell(index, fmt::format("damaged, and used as far as it goes ({} so far, of {})", so_far, size()));
 }
 
 }  // namespace melete

@@ -36,8 +36,8 @@ class PictureDataset : public Dataset {
   int64_t size() const override { return static_cast<int64_t>(entries_.size()); }
   const std::vector<ManifestEntry>& entries() const { return entries_; }
 
-  // Throws an Error when the file is no picture. One that ends too early is shown as far as it goes, and
-  // counted.
+  // Throws an Error when the file is no picture. One that ends too early is shown as far as it goes, named
+  // once, and counted.
   Item read(int64_t index, const PictureChances& chances);
 
   // A file that cannot be read is replaced by another one, itself a function of the three; an Error comes
@@ -45,7 +45,6 @@ class PictureDataset : public Dataset {
   Item draw(uint64_t seed, uint64_t epoch, int64_t index) override;
 
   int64_t failed_files() const { return unreadable_.failed(); }
-  int64_t damaged_files() const;  // of which a part could be read
 
  private:
   void note_damage(int64_t index);
@@ -55,7 +54,7 @@ class PictureDataset : public Dataset {
   PicturesConfig config_;
   OnProblem on_problem_;
   UnreadableFiles unreadable_;
-  mutable std::mutex mutex_, callback_mutex_;
+  std::mutex mutex_, callback_mutex_;
   std::unordered_set<int64_t> damaged_;
 };
 

@@ -36,7 +36,7 @@ at::Tensor sample_likely(const at::Tensor& logits, const IterativeMaskingConfig&
                          Draws& draws) {
   const auto tokens = static_cast<double>(logits.size(-1));
   const auto kept = static_cast<int64_t>(std::ceil((1 - config.filter_threshold) * tokens));
-  const int64_t count = std::clamp<int64_t>(kept, 1, logits.size(-1));
+  const int64_t count = std::clamp<int64_t>(config.top_k > 0 ? config.top_k : kept, 1, logits.size(-1));
   const auto [likely, which] = logits.topk(count, -1, /*largest=*/true, /*sorted=*/false);
   const at::Tensor noise = gumbel_noise(uniform_like(logits, "gumbel", draws).gather(-1, which));
   const at::Tensor best = (likely / std::max(temperature, 1e-10) + noise).argmax(-1, true);
@@ -63,6 +63,8 @@ void describe(Schema& s, IterativeMaskingConfig& c) {
            "only the most likely tokens may be sampled, this much less than all of them")
       .at_least(0)
       .at_most(1);
+  s.option("top_k", c.top_k, "only so many of the most likely tokens; 0: as filter_threshold says")
+      .at_least(0);
   s.option("remask", c.remask, "tokens that stand already may be masked again, by their own probability");
   s.option("doubt_predictions", c.doubt_predictions,
            "muse-maskgit-pytorch's way: remasking looks at what was predicted in a token's place");

@@ -19,6 +19,7 @@ struct IterativeMaskingConfig {
   std::string schedule = "cosine";
   double temperature = 1;         // of sampled tokens at first; it falls to 0
   double filter_threshold = 0.9;  // the most likely tokens, this much less than all of them, may be sampled
+  int64_t top_k = 0;              // so many of them instead; 0: as filter_threshold says
   bool remask = false;            // tokens that stood already may be masked again, by their own probability
   // As muse-maskgit-pytorch does it: a token that stands is doubted by what was predicted in its place.
   bool doubt_predictions = false;

@@ -145,14 +145,24 @@ std::string SampleWriter::picture(const std::string& name, const Image& image) {
   return path;
 }
 
+void SampleWriter::judge_pictures(const std::string& name, const at::Tensor& made) {
+  const std::string fault = fault_of_pictures(made);
+  if (fault.empty()) return;
+  alarm("pictures " + fault, fmt::format("the samples {} of step {} are {}; if that stays so, the model does "
+                                         "not learn: look at the samples and at what it is trained on",
+                                         name, step_, fault));
+}
+
+std::string SampleWriter::pictures(const std::string& name, const at::Tensor& made) {
+  judge_pictures(name, made);
+  int64_t columns = 1;
+  while (columns * columns < made.size(0)) ++columns;
+  return picture(name, picture_grid(made.to(at::kCPU, at::kFloat).clamp(0, 1).unbind(0), columns));
+}
+
 std::string SampleWriter::picture_pairs(const std::string& name, const at::Tensor& given,
                                         const at::Tensor& made) {
-  const std::string fault = fault_of_pictures(made);
-  if (!fault.empty() && fault_of_pictures(given).empty())
-    alarm("pictures " + fault,
-          fmt::format("the samples {} of step {} are {}; if that stays so, the model does "
-                      "not learn: look at the samples and at what it is trained on",
-                      name, step_, fault));
+  if (fault_of_pictures(given).empty()) judge_pictures(name, made);
   std::vector<at::Tensor> pictures;
   for (int64_t i = 0; i < made.size(0); ++i) {
     pictures.push_back(given[i].to(at::kCPU, at::kFloat).clamp(0, 1));

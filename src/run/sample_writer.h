@@ -43,6 +43,8 @@ class SampleWriter {
   std::string picture(const std::string& name, const Image& image);
   // Two a row: what was given and what was made of it. Both [items, channels, height, width] in [0, 1].
   std::string picture_pairs(const std::string& name, const at::Tensor& given, const at::Tensor& made);
+  // What was made of nothing that could stand beside it, as a square of pictures.
+  std::string pictures(const std::string& name, const at::Tensor& made);
   std::string text(const std::string& name, const std::string& text);
 
   // Something else that a task sees to be wrong; said once.
@@ -54,6 +56,7 @@ class SampleWriter {
   std::string place(const char* kind, const std::string& name, const char* ending);
   std::string write_sound(const std::string& name, std::span<const float> interleaved, int rate_hz,
                           int channels);
+  void judge_pictures(const std::string& name, const at::Tensor& made);
   void judge_sound(const std::string& name, std::span<const float> samples);
 
   std::string run_folder_;

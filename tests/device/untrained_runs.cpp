@@ -8,11 +8,11 @@
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "core/base/find_program.h"
-#include "every_recipe.h"
 #include "io/audio_tensor.h"
 #include "nn/mel_frames.h"
 #include "pretrained/import.h"
 #include "run/checkpoint.h"
+#include "untrained_checkpoint.h"
 
 namespace melete::testing {
 
@@ -24,20 +24,7 @@ constexpr int64_t kRateHz = 24000;  // of soundstream's tiny recipe
 
 // The first checkpoint of a run with those settings, before its first step.
 void write_run(const std::string& path, const std::string& name, const Json& settings) {
-  const std::unique_ptr<Recipe> recipe = make_recipe(name);
-  Schema schema = recipe->schema();
-  if (const std::string file = tiny_file(name); !file.empty()) schema.apply_file(file);
-  if (!settings.empty()) schema.apply(settings);
-  schema.check();
-  recipe->settle();
-  torch::manual_seed(1);
-  const std::unique_ptr<Task> task = recipe->make_task();
-  NoiseBatches batches(recipe->example(2));
-  TrainerConfig config = recipe->train;
-  config.device = "cpu";
-  TrainerParts parts{*task, batches};
-  parts.config = schema.json();
-  Checkpoint made = Trainer(std::move(parts), config).checkpoint();
+  Checkpoint made = untrained_checkpoint(name, settings);
   for (auto& [key, tensor] : made.tensors)
     if (key.ends_with("query_norm") || key.ends_with("key_norm")) tensor = tensor * kGentle;
   save_checkpoint(path, made);

@@ -62,6 +62,10 @@ void Checker::fail(const std::string& message) {
   failures_.push_back(message);
 }
 
+void Checker::note(const std::string& message) {
+  notes_.push_back(message);
+}
+
 void Checker::compare(const std::string& label, const at::Tensor& got, const at::Tensor& want,
                       double relative, double floor) {
   ++compared_;

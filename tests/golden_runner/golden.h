@@ -70,12 +70,14 @@ class Checker {
   void gradient(const std::string& label, const at::Tensor& got, const at::Tensor& want,
                 std::optional<double> relative = {});
   void fail(const std::string& message);
+  void note(const std::string& message);  // shown beside the result
 
   int64_t compared() const { return compared_; }
   double worst() const { return worst_; }  // as a share of the tolerance that applied
   double worst_relative() const { return worst_relative_; }
   const std::string& worst_label() const { return worst_label_; }
   const std::vector<std::string>& failures() const { return failures_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   void compare(const std::string& label, const at::Tensor& got, const at::Tensor& want, double relative,
@@ -85,7 +87,7 @@ class Checker {
   int64_t compared_ = 0;
   double worst_ = 0, worst_relative_ = 0;
   std::string worst_label_;
-  std::vector<std::string> failures_;
+  std::vector<std::string> failures_, notes_;
 };
 
 using CaseFunction = void (*)(const Case&, Checker&);

@@ -75,6 +75,7 @@ bool run(Case& c) {
   const bool passed = checker.failures().empty();
   fmt::print("{} {:<48} {:4} tensors, worst {:.1e} ({})\n", passed ? "ok  " : "FAIL", label,
              checker.compared(), checker.worst_relative(), checker.worst_label());
+  for (const std::string& note : checker.notes()) fmt::print("     {}\n", note);
   size_t shown = 0;
   for (const std::string& failure : checker.failures()) {
     if (++shown > 12) break;

@@ -28,10 +28,21 @@ at::Tensor kept_by(const at::Tensor& draws, double drop) {
   return (draws < 1 - drop).flatten();
 }
 
+// Who keeps the text is drawn only where a share of it is dropped, neither none nor all.
+MaskGitContext with_text_dropped(const Case& c, const MaskGitContext& context, double otherwise) {
+  const double drop = argument(c, "cond_drop_prob", otherwise);
+  if (c.has("rand.text_keep_uniform"))
+    return context.with_text_of(kept_by(c.rand("text_keep_uniform"), drop));
+  return drop == 1 ? context.without_text() : context;
+}
+
 void check_transformer(const Case& c, Checker& check, bool critic) {
   const int64_t width = foreign::text_dim(c.weights, "");
-  MaskGitTransformer model(critic ? foreign::critic_config(c.config, width)
-                                  : foreign::transformer_config(c.config, width));
+  nlohmann::ordered_json arguments = c.config;
+  for (const char* of_a_call : {"forward", "cond_scale", "cond_drop_prob", "ignore_index"})
+    arguments.erase(of_a_call);
+  MaskGitTransformer model(critic ? foreign::critic_config(arguments, width)
+                                  : foreign::transformer_config(arguments, width));
   const auto pairs = foreign::transformer_pairs(*model);
   foreign::load(pairs, c.weights);
   const at::Tensor ids = c.in("ids"), before = optional_input(c, "self_cond_embed");
@@ -49,10 +60,7 @@ void check_transformer(const Case& c, Checker& check, bool critic) {
     check.close("guided", null + (logits - null) * argument(c, "cond_scale", 3), c.out("guided"));
   if (!c.has("out.loss")) return;
 
-  MaskGitContext dropped = context;
-  if (c.has("rand.text_keep_uniform"))
-    dropped = context.with_text_of(kept_by(c.rand("text_keep_uniform"), argument(c, "cond_drop_prob", 0.5)));
-  const at::Tensor answered = model->predict(model->embed(ids, dropped, before));
+  const at::Tensor answered = model->predict(model->embed(ids, with_text_dropped(c, context, 0.5), before));
   const at::Tensor labels = c.in("labels");
   const auto ignored = static_cast<int64_t>(argument(c, "ignore_index", -1));
   const at::Tensor loss = answered.size(-1) == 1
@@ -79,7 +87,7 @@ struct Models {
 
 VqganVae load_vae(const nlohmann::ordered_json& arguments, const TensorMap& state) {
   VqganVae vae(foreign::vqgan_config(arguments).vae);
-  foreign::load(foreign::vae_pairs(*vae), state);
+  foreign::load_vae(*vae, state);
   return vae;
 }
 
@@ -104,7 +112,7 @@ Models load_models(const nlohmann::ordered_json& config, const TensorMap& weight
   return models;
 }
 
-MuseDraws training_draws(const Case& c, const muse::MaskGitConfig& config) {
+MuseDraws training_draws(const Case& c, const MaskGit& model, const at::Tensor& ids) {
   MuseDraws draws;
   draws.add("mask_time", c.rand("time_uniform"));
   draws.add("mask_order", c.rand("mask_rand"));
@@ -112,13 +120,16 @@ MuseDraws training_draws(const Case& c, const muse::MaskGitConfig& config) {
   for (const char* name : {"text_keep_uniform", "text_keep_uniform2"})
     if (c.has(std::string("rand.") + name)) draws.add("keep_text", c.rand(name));
   // Only what was masked is sampled here.
-  if (c.has("rand.critic_gumbel_uniform"))
-    draws.add("critic_tokens", c.rand("critic_gumbel_uniform").index({c.out("labels") >= 0}));
+  if (c.has("rand.critic_gumbel_uniform")) {
+    MuseDraws of_masks = draws;
+    const at::Tensor places = model->mask(ids, of_masks).places;
+    draws.add("critic_tokens", c.rand("critic_gumbel_uniform").flatten(0, 1).index_select(0, places));
+  }
   const auto inputs = part(c.json, "inputs");
   if (inputs.contains("python_random")) {
     std::vector<double> values = inputs["python_random"].at("value");
     size_t next = 0;
-    if (config.transformer.self_condition)
+    if (model->config().transformer.self_condition)
       draws.add("self_condition", at::scalar_tensor(values.at(next++), at::kDouble));
     if (next < values.size()) draws.add("critic_temperature", at::scalar_tensor(values[next], at::kDouble));
   }
@@ -144,14 +155,17 @@ void check_training(const Case& c, Checker& check) {
   } else if (c.has("in.cond_token_ids")) {
     batch.condition = c.in("cond_token_ids").flatten(1);
   }
-  MuseDraws draws = training_draws(c, model->config());
-  const double drop = argument(c, "cond_drop_prob", model->config().text_drop);
-  const auto result = model->losses(batch, draws, argument(c, "train_only_generator", 0) != 0,
-                                    argument(c, "sample_temperature", -1), drop);
+  MuseDraws draws = training_draws(c, model, batch.tokens);
+  muse::MaskGitImpl::LossOptions how;
+  how.only_prediction = argument(c, "train_only_generator", 0) != 0;
+  how.temperature = argument(c, "sample_temperature", -1);
+  how.text_drop = argument(c, "cond_drop_prob", model->config().text_drop);
+  how.ignored_token = static_cast<int64_t>(argument(c, "ignore_index", -1));
+  const auto result = model->losses(batch, draws, how);
   result.total.backward();
   check.close("x", result.masked.input, c.out("x"));
   const at::Tensor& labels = result.masked.labels;
-  check.close("labels", labels.masked_fill(labels < 0, argument(c, "ignore_index", -1)), c.out("labels"));
+  check.close("labels", labels.masked_fill(labels < 0, how.ignored_token), c.out("labels"));
   if (c.has("out.self_cond_embed"))
     check.close("self_cond_embed", result.self_conditioned, c.out("self_cond_embed"));
   if (c.has("out.critic_input")) check.close("critic_input", result.critic_input, c.out("critic_input"));
@@ -165,10 +179,7 @@ void check_training(const Case& c, Checker& check) {
   if (!c.has("out.logits")) return;
   const at::NoGradGuard no_grad;
   const MaskGitContext context = model->transformer->context(batch.text, batch.condition);
-  const MaskGitContext seen = drop > 0 && drop < 1
-                                  ? context.with_text_of(kept_by(c.rand("text_keep_uniform"), drop))
-                              : drop == 1 ? context.without_text()
-                                          : context;
+  const MaskGitContext seen = with_text_dropped(c, context, model->config().text_drop);
   check.close("logits",
               model->transformer->predict(
                   model->transformer->embed(result.masked.input, seen, result.self_conditioned)),

@@ -230,6 +230,9 @@ void check_trainer(const Case& c, Checker& check) {
     best = next;
   }
   check = best;
+  for (const Undecided& each : turned)
+    check.note(fmt::format("the gradient of {}[{}] in step {} is rounding, and was turned round",
+                           each.parameter, each.element, each.step));
 }
 
 const bool registered = register_case("muse", "VQGanVAETrainer", check_trainer);

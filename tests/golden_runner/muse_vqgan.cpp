@@ -37,28 +37,53 @@ std::string quantizer_name(const std::string& ours) {
   return ours.starts_with(prefix) ? ours.substr(prefix.size()) : ours;
 }
 
+Quantizer lfq_of(const Case& c, const QuantizerConfig& config) {
+  const at::NoGradGuard no_grad;
+  Quantizer quantizer(config, c.in("x").size(c.in("x").dim() == 4 ? 1 : 2));
+  for (const auto& item : quantizer->named_parameters()) {
+    const auto found = c.weights.find(quantizer_name(item.key()));
+    require(found != c.weights.end(), "the case has no weight `{}`", item.key());
+    item.value().copy_(found->second);
+  }
+  quantizer->train(c.json.value("mode", "train").starts_with("train"));
+  return quantizer;
+}
+
+Quantized lfq_result(const Case& c, Quantizer quantizer, const at::Tensor& x) {
+  MuseDraws draws = vqgan_draws(c);
+  const at::Tensor counted = c.has("in.mask") ? c.in("mask").to(at::kBool) : at::Tensor();
+  return quantizer->forward(to_frames(x), &draws, true, counted);
+}
+
+// What the auxiliary loss is made of, told by weights that leave one part of it.
+void check_lfq_parts(const Case& c, Checker& check, QuantizerConfig config) {
+  const at::NoGradGuard no_grad;
+  const auto weighted = [&](double entropy, double diversity, double commitment) {
+    config.entropy_weight = entropy;
+    config.diversity = diversity;
+    config.lfq_commitment_weight = commitment;
+    return lfq_result(c, lfq_of(c, config), c.in("x")).losses.sum();
+  };
+  const at::Tensor of_frames = weighted(1, 0, 0);
+  if (c.has("out.per_sample_entropy"))
+    check.close("per_sample_entropy", of_frames, c.out("per_sample_entropy").reshape({}));
+  if (c.has("out.batch_entropy"))
+    check.close("batch_entropy", of_frames - weighted(1, 1, 0), c.out("batch_entropy").reshape({}));
+  if (c.has("out.commitment")) check.close("commitment", weighted(0, 0, 1), c.out("commitment").reshape({}));
+}
+
 void check_lfq(const Case& c, Checker& check) {
   QuantizerConfig config = foreign::lfq_config(c.config);
   config.entropy_sharpness = argument(c, "inv_temperature", config.entropy_sharpness);
   const at::Tensor given = c.in("x").clone().set_requires_grad(true);
-  Quantizer quantizer(config, given.dim() == 4 ? given.size(1) : given.size(2));
-  {
-    const at::NoGradGuard no_grad;
-    for (const auto& item : quantizer->named_parameters()) {
-      const auto found = c.weights.find(quantizer_name(item.key()));
-      require(found != c.weights.end(), "the case has no weight `{}`", item.key());
-      item.value().copy_(found->second);
-    }
-  }
-  quantizer->train(c.json.value("mode", "train").starts_with("train"));
-  MuseDraws draws = vqgan_draws(c);
-  const at::Tensor counted = c.has("in.mask") ? c.in("mask").to(at::kBool) : at::Tensor();
-  const Quantized result = quantizer->forward(to_frames(given), &draws, true, counted);
+  Quantizer quantizer = lfq_of(c, config);
+  const Quantized result = lfq_result(c, quantizer, given);
   const at::Tensor loss = (result.vectors * to_frames(c.in("loss_weight"))).sum() + result.losses.sum();
   const at::Tensor codes = result.codes[0];  // [batch, frames, codebooks]
   check.close("quantized", result.vectors, to_frames(c.out("quantized")));
   check.close("indices", codes.reshape(c.out("indices").sizes()), c.out("indices").to(at::kLong));
   check.close("aux_loss", result.losses.sum(), c.out("aux_loss"));
+  check_lfq_parts(c, check, config);
   if (!quantizer->is_training()) return;
   loss.backward();
   check.close("loss", loss, c.out("loss"));

@@ -18,8 +18,15 @@ namespace fs = std::filesystem;
 constexpr int64_t kPicturesAtOnce = 16;
 constexpr int64_t kPicturesPerShard = 256;
 
-at::Tensor prepared(const std::string& path, const PicturePreparation& how) {
-  return picture_tensor(prepare_picture(read_picture(path).image, how, {}), how.channels);
+// [channels, height, width]; of a damaged file as much as there is of it
+at::Tensor prepared(const std::string& path, const PicturePreparation& how, int64_t& damaged,
+                    const OnPictureProblem& on_problem) {
+  const Picture picture = read_picture(path);
+  const at::Tensor made = picture_tensor(prepare_picture(picture.image, how, {}), how.channels);
+  if (!picture.damaged) return made;
+  ++damaged;
+  if (on_problem) on_problem(path, "damaged, and used as far as it goes");
+  return made;
 }
 
 // The folder that all of them lie in, however deep.
@@ -167,10 +174,10 @@ EncodedPictures encode_pictures(const PictureEncoding& how, const std::vector<Ma
       for (int64_t i = begin; i < std::min(end, begin + kPicturesAtOnce); ++i) {
         const ManifestEntry& picture = pictures[static_cast<size_t>(i)];
         try {
-          some.push_back(prepared(picture.path, how.prepare));
+          some.push_back(prepared(picture.path, how.prepare, done.damaged, on_problem));
         } catch (const Error& error) {
           ++done.left_out;
-          if (on_problem) on_problem(picture.path, error.what());
+          if (on_problem) on_problem(picture.path, fmt::format("left out: {}", error.what()));
           continue;
         }
         items.emplace_back().words = {{"path", picture.path}, {"text", picture.text}};
@@ -229,14 +236,17 @@ int64_t decode_pictures(const PictureTokenizer& tokenizer, const std::string& to
 }
 
 PictureEval eval_pictures(const PictureEncoding& how, const std::vector<ManifestEntry>& pictures,
-                          const ProgressCallback& progress, int64_t shown) {
+                          const ProgressCallback& progress, int64_t shown,
+                          const OnPictureProblem& on_problem) {
   PictureEvaluation evaluation(how, shown);
-  int64_t done = 0;
+  int64_t done = 0, damaged = 0;
   for (const ManifestEntry& picture : pictures) {
-    evaluation.add(prepared(picture.path, how.prepare));
+    evaluation.add(prepared(picture.path, how.prepare, damaged, on_problem));
     if (progress) progress(++done, static_cast<int64_t>(pictures.size()));
   }
-  return evaluation.finish();
+  PictureEval eval = evaluation.finish();
+  eval.damaged = damaged;
+  return eval;
 }
 
 }  // namespace melete::muse

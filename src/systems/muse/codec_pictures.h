@@ -31,6 +31,7 @@ struct PictureEncoding {
 using OnPictureProblem = std::function<void(const std::string& path, const std::string& message)>;
 struct EncodedPictures {
   int64_t pictures = 0, left_out = 0, there_already = 0;  // left out: cannot be read
+  int64_t damaged = 0;                                    // of the pictures; shown as far as they go
 };
 // Goes on where an earlier one left off; see TokenFolderWriter.
 EncodedPictures encode_pictures(const PictureEncoding& how, const std::vector<ManifestEntry>& pictures,
@@ -47,7 +48,7 @@ struct PictureRate {
   double bits_per_pixel = 0, psnr = 0, ssim = 0;
 };
 struct PictureEval {
-  int64_t pictures = 0;
+  int64_t pictures = 0, damaged = 0;    // damaged: of these, shown as far as they go
   std::vector<PictureRate> rates;       // tokens first
   double code_use = 0, perplexity = 0;  // of all tokens together; mean over codebooks
   std::vector<at::Tensor> shown;        // of the first pictures: itself, then as each rate shows it
@@ -56,6 +57,7 @@ struct PictureEval {
 // JPEG and WebP twice each: in as many bytes as the tokens take (or the fewest that they can do with), and in
 // as many as it takes to come as near to the picture.
 PictureEval eval_pictures(const PictureEncoding& how, const std::vector<ManifestEntry>& pictures,
-                          const ProgressCallback& progress = {}, int64_t shown = 8);
+                          const ProgressCallback& progress = {}, int64_t shown = 8,
+                          const OnPictureProblem& on_problem = {});
 
 }  // namespace melete::muse

@@ -1,10 +1,13 @@
-// Checkpoints as muse-maskgit-pytorch loads them: bare state_dicts, as its own trainer leaves them.
+// Checkpoints as muse-maskgit-pytorch loads them: bare state_dicts, as its own trainer leaves them, and that
+// trainer's package.
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "systems/muse/foreign_files.h"
 #include "systems/muse/foreign_names.h"
 #include "systems/muse/load.h"
 #include "systems/muse/system.h"
 #include "systems/muse/vqgan.h"
+#include "train/torch_optimiser.h"
 
 namespace melete {
 
@@ -17,23 +20,26 @@ class MuseExporter : public Exporter {
   using Exporter::Exporter;
 
  protected:
-  Json training_tree() override {
-    fail(
-        "[export] --for training writes a package of muse-maskgit-pytorch again, and {} was not imported "
-        "from "
-        "one: whose its optimisers' states are is in none of its files; try --for finetune",
-        path_);
-  }
+  using Weight = std::function<at::Tensor(const std::string& ours)>;
 
   // The weights that are wanted, in a module that was made for them.
   void fill(torch::nn::Module& module, const std::string& prefix) {
-    for (auto& item : module.named_parameters()) item.value().copy_(wanted(prefix + item.key()));
-    for (auto& item : module.named_buffers()) item.value().copy_(wanted(prefix + item.key()));
+    fill(module, prefix, [this](const std::string& ours) { return wanted(ours); });
   }
-  Json tree_of(const TensorMap& state) {
+  void fill(torch::nn::Module& module, const std::string& prefix, const Weight& weight) {
+    for (auto& item : module.named_parameters()) item.value().copy_(weight(prefix + item.key()));
+    for (auto& item : module.named_buffers()) item.value().copy_(weight(prefix + item.key()));
+  }
+  // place: before the names of tensors in the file, so that one may be there several times. They are copies,
+  // since the module may be filled anew.
+  Json entries_of(const TensorMap& state, const std::string& place, const std::string& prefix = "") {
     Json entries = Json::array();
-    for (const auto& [name, tensor] : state) entries.push_back({name, reference(name, tensor)});
-    return {{"$ordered", entries}};
+    for (const auto& [name, tensor] : state)
+      entries.push_back({prefix + name, reference(place + prefix + name, tensor.clone())});
+    return entries;
+  }
+  Json tree_of(const TensorMap& state, const std::string& place = "") {
+    return {{"$ordered", entries_of(state, place)}};
   }
 };
 
@@ -57,7 +63,72 @@ class VqganExporter final : public MuseExporter {
     return tree_of(foreign::vqgan_state_dict(*gan_));
   }
 
+  // VQGanVAETrainer's package, and in it the average that its trainer leaves in a file of its own.
+  Json training_tree() override {
+    fill(*gan_, "", [this](const std::string& ours) { return stored("model." + ours); });
+    require(
+        gan_->has_discriminator(),
+        "[export] {} was trained without a discriminator, and VQGanVAETrainer knows no such training; try "
+        "--for finetune",
+        path_);
+    Json tree = {{"model", tree_of(foreign::vqgan_state_dict(*gan_), "model.")}}, orders;
+    for (const auto& [theirs, phase] : {std::pair{"optim", "generator"}, {"discr_optim", "discriminator"}})
+      tree[theirs] = optimiser(theirs, phase, orders[theirs]);
+    // Upstream's optimisers are built from sets, so its files do not say whose a state is. This one does.
+    tree[foreign::kOptimiserOrder] = orders;
+    note(fmt::format(
+        "muse-maskgit-pytorch gives its optimisers sets of parameters, whose order is another in every "
+        "process; here states stand in the order of the parameters' names, which the package has as {}",
+        foreign::kOptimiserOrder));
+    if (!checkpoint_.tensors.count("ema.step")) return tree;
+    tree[foreign::kAverage] = average_tree();
+    note(fmt::format(
+        "its moving average is in the package as {}, which is what its trainer leaves as *.ema.pt",
+        foreign::kAverage));
+    return tree;
+  }
+
  private:
+  Json optimiser(const std::string& theirs, const std::string& phase, Json& order) {
+    TorchOptimiser like{.phase = phase,
+                        .settings = checkpoint_.meta.at("config").at(phase).at("optimiser"),
+                        .place = theirs,
+                        .path = path_};
+    const auto parameters = gan_->named_parameters();
+    std::map<std::string, const foreign::NamedPair*> by_name;
+    const auto pairs = foreign::vqgan_pairs(*gan_);
+    for (const foreign::NamedPair& pair : pairs)
+      if (parameters.contains(pair.ours) && pair.theirs.starts_with("discr.") == (phase == "discriminator"))
+        by_name[pair.theirs] = &pair;
+    for (const auto& [name, pair] : by_name) {
+      order.push_back(name);
+      like.order.push_back(pair->ours);
+      like.shapes[pair->ours] = pair->their_shape;
+    }
+    return torch_optimiser_state(checkpoint_, like, [this](const std::string& name, const at::Tensor& t) {
+      return reference(name, t);
+    });
+  }
+
+  // As ema_pytorch's EMA saves itself: the model, and its average. The discriminator has none here.
+  Json average_tree() {
+    Json entries = Json::array();
+    const std::string place = std::string(foreign::kAverage) + ".";
+    entries.push_back({"initted", reference(place + "initted", stored("ema.started").to(at::kBool))});
+    entries.push_back({"step", reference(place + "step", stored("ema.step"))});
+    const auto add = [&](const char* prefix) {
+      for (Json& entry : entries_of(foreign::vqgan_state_dict(*gan_), place, prefix))
+        entries.push_back(entry);
+    };
+    add("online_model.");
+    fill(*gan_, "", [this](const std::string& ours) {
+      const auto average = checkpoint_.tensors.find("ema.average." + ours);
+      return average == checkpoint_.tensors.end() ? stored("model." + ours) : average->second;
+    });
+    add("ema_model.");
+    return {{"$ordered", entries}};
+  }
+
   muse::Vqgan gan_{nullptr};
 };
 
@@ -70,6 +141,12 @@ class MaskGitExporter final : public MuseExporter {
 
  protected:
   std::vector<std::string> names() override { return tensor_names(*model_); }
+
+  Json training_tree() override {
+    fail(
+        "[export] muse-maskgit-pytorch has no trainer for MaskGit, and so no package of one; try --for "
+        "finetune");
+  }
 
   Json weights_tree(ExportFor) override {
     require(

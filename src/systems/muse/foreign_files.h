@@ -10,6 +10,11 @@
 
 namespace melete::muse_maskgit_pytorch {
 
+// Under this name a file of ours says whose the states of its optimisers are; no file of theirs does.
+inline constexpr const char* kOptimiserOrder = "optimizer_parameter_order";
+// And under this one the moving average, which their trainer writes as a file of its own.
+inline constexpr const char* kAverage = "ema_model";
+
 // Arguments of VQGanVAE(...) by the shapes of its weights. Group normalisations' groups and the choice of a
 // loss leave no trace; they are upstream's defaults.
 nlohmann::ordered_json vqgan_arguments(const TensorMap& state_dict);

@@ -308,6 +308,13 @@ void load(const std::vector<NamedPair>& pairs, const TensorMap& state_dict) {
             name);
 }
 
+void load_vae(muse::VqganVaeImpl& vae, const TensorMap& state_dict) {
+  TensorMap own;
+  for (const auto& [name, tensor] : state_dict)
+    if (!name.starts_with("discr.")) own[name] = tensor;
+  load(vae_pairs(vae), own);
+}
+
 void load_maskgit(muse::MaskGitImpl& maskgit, const TensorMap& state_dict) {
   TensorMap own;
   for (const auto& [name, tensor] : state_dict) {

@@ -54,6 +54,8 @@ std::vector<NamedPair> maskgit_pairs(muse::MaskGitImpl& maskgit);
 // Copies a state_dict into what the pairs name. Missing, misshapen and superfluous tensors are Errors that
 // name them.
 void load(const std::vector<NamedPair>& pairs, const TensorMap& state_dict);
+// The same for an autoencoder that stands in a larger file, perhaps with its discriminator.
+void load_vae(muse::VqganVaeImpl& vae, const TensorMap& state_dict);
 // The part of a state_dict below a prefix ("vae."), without it.
 TensorMap part_of(const TensorMap& state_dict, const std::string& prefix);
 

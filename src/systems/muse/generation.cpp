@@ -48,13 +48,21 @@ class MuseGeneration final : public Generation {
     s.option("grid", grid_, "several in one file; false: a file each, with its text beside it");
     s.option("guidance", guidance_.scale, "how far beyond what it would say without the text; 1: none");
     melete::describe(s, decoding_);
+    s.option("critic", decoding_.use_critic, "short for use_critic");
     s.option("large", large_.run, "run of maskgit with smaller_height: makes a larger picture of the first");
+    large_.flags = "--large-";
+    s.option("large_vqgan", large_.vqgan, "its VQ-GAN; default: where that run says");
+    s.option("large_smaller_vqgan", large_.smaller_vqgan,
+             "its VQ-GAN of smaller pictures; default: where that run says, or its only one");
+    s.option("large_text_encoder", large_.text_encoder,
+             "its frozen text encoder; default: where that run says");
     s.option("image", image_, "picture to start from");
     s.option("mask", mask_, "picture as large as that one; what is white in it is made anew, the rest stays");
     s.option("strength", strength_, "without a mask: share of the picture's tokens that is made anew")
         .at_least(0)
         .at_most(1);
-    s.option("save_steps", save_steps_, "also write a filmstrip of the decoding to this PNG");
+    s.option("save_steps", save_steps_,
+             "also write a filmstrip of the decoding to this PNG; with a large run a row of each");
     s.option("vqgan", paths_.vqgan, "VQ-GAN; default: where the run says");
     s.option("text_encoder", paths_.text_encoder, "frozen text encoder; default: where the run says");
     s.option("weights", weights_,
@@ -68,7 +76,8 @@ class MuseGeneration final : public Generation {
             "muse --from runs/maskgit --text \"a red circle\" --negative \"a square\" --count 4 --guidance 5 "
             "-o four.png",
             "muse --from runs/maskgit --texts captions.txt --no-grid -o made/picture.png",
-            "muse --from runs/maskgit --text \"a blue star\" --image in.png --mask mask.png -o out.png"};
+            "muse --from runs/maskgit --text \"a blue star\" --image in.png --mask mask.png -o out.png",
+            "muse --from runs/maskgit --large runs/maskgit_large --text \"a blue star\" -o large.png"};
   }
   std::vector<std::string> extensions() const override { return {".png"}; }
 
@@ -76,8 +85,7 @@ class MuseGeneration final : public Generation {
     if (paths_.run.empty()) throw UsageError("expected --from RUN of maskgit, got none");
     if (text_.empty() == texts_.empty())
       throw UsageError("expected --text WORDS or --texts FILE, one of them");
-    if (!mask_.empty() && image_.empty())
-      throw UsageError("a mask says what of a picture is made anew; give --image");
+    refuse_what_means_nothing(run);
     const at::NoGradGuard no_grad;
     const std::vector<std::string> texts = all_texts();
     muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_), run.device);
@@ -88,8 +96,11 @@ class MuseGeneration final : public Generation {
       require(larger.smaller != nullptr, "[muse] {} reads no smaller picture; train it with smaller_height",
               large_.run);
     }
+    if ((run.given("critic") || run.given("use_critic")) && decoding_.use_critic &&
+        !base.model->maskgit->has_critic() && (large_.run.empty() || !larger.model->maskgit->has_critic()))
+      throw UsageError(fmt::format("--critic: {} has none; train it with model.critic", paths_.run));
 
-    std::vector<at::Tensor> film, made;
+    std::vector<at::Tensor> film, large_film, made;
     for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(batch_)) {
       const size_t end = std::min(texts.size(), first + static_cast<size_t>(batch_));
       const std::vector<std::string> some(texts.begin() + static_cast<ptrdiff_t>(first),
@@ -97,23 +108,48 @@ class MuseGeneration final : public Generation {
       const auto row = static_cast<int64_t>(first);
       muse::PictureRequest request = request_for(base, some);
       start_from_image(request, base, static_cast<int64_t>(some.size()), run.device);
-      at::Tensor pictures = stage_pictures(base, request, {"tokens", row}, run,
-                                           save_steps_.empty() || first > 0 ? nullptr : &film);
+      const bool filmed = !save_steps_.empty() && first == 0;
+      at::Tensor pictures = stage_pictures(base, request, {"tokens", row}, run, filmed ? &film : nullptr);
       if (!large_.run.empty()) {
         muse::PictureRequest more = request_for(larger, some);
         more.smaller = muse::resized(pictures, larger.smaller_height, larger.smaller_width);
-        pictures = stage_pictures(larger, more, {"larger", row}, run, nullptr);
+        // What the mask keeps is the picture's own at this size, too. A variation is made wholly anew.
+        if (!mask_.empty()) start_from_image(more, larger, static_cast<int64_t>(some.size()), run.device);
+        pictures = stage_pictures(larger, more, {"larger", row}, run, filmed ? &large_film : nullptr);
       }
       for (const at::Tensor& picture : pictures.unbind(0)) made.push_back(picture);
     }
     if (!film.empty()) {
-      write_png(save_steps_, picture_grid(film, static_cast<int64_t>(film.size())));
+      const auto steps = static_cast<int64_t>(film.size());
+      if (!large_film.empty())
+        for (at::Tensor& frame : film)
+          frame = muse::resized(frame.unsqueeze(0), larger.height, larger.width)[0].clamp(0, 1);
+      film.insert(film.end(), large_film.begin(), large_film.end());
+      write_png(save_steps_, picture_grid(film, steps));
       run.say(fmt::format("{}  {} steps", save_steps_, film.size()));
     }
     write(made, texts, run);
   }
 
  private:
+  void refuse_what_means_nothing(const GenerationRun& run) const {
+    if (!mask_.empty() && image_.empty())
+      throw UsageError("a mask says what of a picture is made anew; give --image");
+    if (run.given("strength") && image_.empty())
+      throw UsageError("--strength is the share of a picture that is made anew; give --image");
+    if (run.given("strength") && !mask_.empty())
+      throw UsageError("the mask says what is made anew; leave --strength or --mask out");
+    if (!negative_.empty() && guidance_.scale == 1)
+      throw UsageError(
+          "--guidance 1 is none, and --negative is what guidance leads away from; leave one out");
+    if (run.given("top_k") && run.given("filter_threshold"))
+      throw UsageError("--top-k and --filter-threshold say the same; leave one out");
+    if (large_.run.empty())
+      for (const char* of_large : {"large_vqgan", "large_smaller_vqgan", "large_text_encoder"})
+        if (run.given(of_large))
+          throw UsageError(fmt::format("--{} is of a run that --large names", of_large));
+  }
+
   // One a picture.
   std::vector<std::string> all_texts() const {
     std::vector<std::string> lines{text_};

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "io/base/pickle_json.h"
 #include "systems/muse/foreign_files.h"
 #include "systems/muse/foreign_names.h"
 #include "systems/muse/picture_tokenizer.h"
@@ -41,10 +42,15 @@ int64_t parameter_count(const torch::nn::Module& module) {
   return count;
 }
 
-// {"optim": [names in the order of its states], "discr_optim": [...]}, itself or in a JSON file.
-Json optimiser_orders(const Json& given) {
-  const char* const kName = "optimizer_parameter_order";
+// {"optim": [names in the order of its states], "discr_optim": [...]}: as it is given, itself or in a JSON
+// file, or as the package has it.
+Json optimiser_orders(const Json& given, const PickleValue* in_package) {
+  const char* const kName = foreign::kOptimiserOrder;
   Json orders = given.is_object() ? given.value(kName, Json::object()) : Json::object();
+  if (orders.empty() && in_package != nullptr)
+    return pickle_to_json(*in_package, [&](const PickleTensor&, const std::string& place) -> Json {
+      fail("[{}] a tensor among names ({})", kName, place);
+    });
   if (!orders.is_string()) return orders;
   const std::string path = orders.get<std::string>();
   std::ifstream file(path);
@@ -83,20 +89,24 @@ class VqganImport {
   }
 
  private:
+  // From the file that is one, or from where a package of ours has it.
   bool read_average() {
-    if (prefix_ != "online_model.") return false;
-    const TensorMap average = foreign::part_of(package_.state(), "ema_model.");
+    const PickleValue* inside = package_.part(foreign::kAverage);
+    if (prefix_ != "online_model." && inside == nullptr) return false;
+    const TensorMap whole = inside ? package_.tensors_of(*inside) : package_.state();
+    const std::string at = inside ? std::string(foreign::kAverage) + "." : "";
+    const TensorMap average = foreign::part_of(whole, "ema_model.");
     for (const foreign::NamedPair& pair : foreign::vqgan_pairs(*gan_)) {
       const auto found = average.find(pair.theirs);
       if (found == average.end() || !pair.tensor.is_floating_point()) continue;
       package_.tensors()["ema.average." + pair.ours] = pair.as_ours(found->second);
-      package_.place("ema_model." + pair.theirs, "ema.average." + pair.ours);
+      package_.place(at + "ema_model." + pair.theirs, "ema.average." + pair.ours);
     }
     for (const auto& [theirs, ours] : {std::pair{"step", "ema.step"}, {"initted", "ema.started"}}) {
-      const auto found = package_.state().find(theirs);
-      require(found != package_.state().end(), "[{}] an average without `{}`", package_.path(), theirs);
+      const auto found = whole.find(theirs);
+      require(found != whole.end(), "[{}] an average without `{}`", package_.path(), theirs);
       package_.tensors()[ours] = found->second.reshape({}).to(at::kLong);
-      package_.place(theirs, ours);
+      package_.place(at + theirs, ours);
     }
     return true;
   }
@@ -105,7 +115,7 @@ class VqganImport {
   // run to run.
   bool read_optimisers() {
     if (package_.part("optim") == nullptr) return false;
-    const Json orders = optimiser_orders(package_.given());
+    const Json orders = optimiser_orders(package_.given(), package_.part(foreign::kOptimiserOrder));
     if (orders.empty()) {
       package_.notes().push_back(
           "the file does not say whose its optimisers' states are: training starts them anew (those who know "
@@ -152,7 +162,7 @@ ImportedCheckpoint import_transformers(const PackageSource& source) {
   const auto tokenizer = [&](const std::string& prefix) {
     const TensorMap weights = foreign::part_of(state, prefix);
     muse::VqganVae vae(foreign::vqgan_config(foreign::vqgan_arguments(weights)).vae);
-    foreign::load(foreign::vae_pairs(*vae), weights);
+    foreign::load_vae(*vae, weights);
     return muse::PictureTokenizer(vae);
   };
   const muse::PictureTokenizer pictures = tokenizer("vae.");

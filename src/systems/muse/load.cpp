@@ -70,7 +70,8 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
   const auto setting = [&](const char* name) { return settings.value(name, std::string()); };
   const auto place = [&](const std::string& given, const char* name, const char* flag) {
     const std::string path = given.empty() ? setting(name) : given;
-    require(!path.empty(), "[muse] {} does not say where its {} is; give --{}", found.path, name, flag);
+    require(!path.empty(), "[muse] {} does not say where its {} is; give {}{}", found.path, name, paths.flags,
+            flag);
     return path;
   };
   const auto same = [&](const char* name, const std::string& loaded) {
@@ -88,7 +89,9 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
   loaded.smaller_height = settings.value("smaller_height", int64_t{0});
   if (loaded.smaller_height > 0) {
     loaded.smaller_width = loaded.smaller_height * loaded.width / loaded.height;
-    const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty();
+    const std::string wanted = setting("smaller_vqgan_identity");
+    const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty() ||
+                     (!wanted.empty() && wanted != loaded.pictures->identity());
     loaded.smaller =
         own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"),
                                      Weights::best, device)

@@ -81,9 +81,8 @@ at::Tensor MaskGitImpl::keep_text(const at::Tensor& like, Draws& draws, double t
   return sent_to(like.device(), draws.uniform("keep_text", {batch}) < 1 - text_drop);
 }
 
-MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool only_prediction,
-                                        double temperature, double text_drop) {
-  if (text_drop < 0) text_drop = config_.text_drop;
+MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, LossOptions how) {
+  if (how.text_drop < 0) how.text_drop = config_.text_drop;
   Losses result;
   result.masked = mask(batch.tokens, draws);
   const MaskedTokens& masked = result.masked;
@@ -98,27 +97,31 @@ MaskGitImpl::Losses MaskGitImpl::losses(const Batch& batch, Draws& draws, bool o
     }
   }
   const at::Tensor embedded =
-      transformer->embed(masked.input, whole.with_text_of(keep_text(batch.text, draws, text_drop)),
+      transformer->embed(masked.input, whole.with_text_of(keep_text(batch.text, draws, how.text_drop)),
                          result.self_conditioned, masked.places);
   const at::Tensor wanted = masked.labels.flatten().index_select(0, masked.places);  // [asked]
   const at::Tensor logits = transformer->predict(embedded).to(at::kFloat);           // [asked, tokens]
-  const at::Tensor each = at::cross_entropy_loss(logits, wanted, {}, at::Reduction::None);
-  result.total = each.mean();
-  result.named = {{"prediction", result.total.detach()},
-                  {"accuracy", logits.detach().argmax(-1).eq(wanted).to(at::kFloat).mean()}};
-  const at::Tensor counts = (masked.labels >= 0).sum(1).to(at::kFloat);
-  result.by_picture = at::zeros_like(counts).index_add_(0, masked.rows, each.detach()) / counts;
-  result.hidden_share = counts / static_cast<double>(masked.labels.size(1));
-  if (!has_critic() || only_prediction) return result;
+  const at::Tensor each = at::cross_entropy_loss(logits, wanted, {}, at::Reduction::None, how.ignored_token);
+  result.total = how.ignored_token < 0 ? each.mean() : each.sum() / wanted.ne(how.ignored_token).sum();
+  const at::Tensor right = logits.detach().argmax(-1).eq(wanted).to(at::kFloat);
+  result.named = {{"prediction", result.total.detach()}, {"accuracy", right.mean()}};
+  result.asked = (masked.labels >= 0).sum(1).to(at::kFloat);
+  const auto sum_by_picture = [&](const at::Tensor& of_tokens) {
+    return at::zeros_like(result.asked).index_add_(0, masked.rows, of_tokens);
+  };
+  result.by_picture = sum_by_picture(each.detach()) / result.asked;
+  result.right = sum_by_picture(right);
+  if (!has_critic() || how.only_prediction) return result;
 
-  if (temperature < 0) temperature = draws.uniform("critic_temperature", {1}).item<double>();
-  const at::Tensor sampled = gumbel_sample(logits.detach(), temperature, "critic_tokens", draws);
+  if (how.temperature < 0) how.temperature = draws.uniform("critic_temperature", {1}).item<double>();
+  const at::Tensor sampled = gumbel_sample(logits.detach(), how.temperature, "critic_tokens", draws);
   const at::Tensor filled =
       masked.input.flatten().index_copy(0, masked.places, sampled).view_as(masked.input);
   result.critic_input = at::where(masked.hidden, filled, masked.input);
   const MaskGitContext read = critic.is_empty() ? whole : critic->context(batch.text, batch.condition);
   const at::Tensor doubts =
-      doubt(result.critic_input, read.with_text_of(keep_text(batch.text, draws, text_drop))).to(at::kFloat);
+      doubt(result.critic_input, read.with_text_of(keep_text(batch.text, draws, how.text_drop)))
+          .to(at::kFloat);
   const at::Tensor wrong = result.critic_input.ne(batch.tokens).to(at::kFloat);
   const at::Tensor loss = at::binary_cross_entropy_with_logits(doubts, wrong);
   result.named.emplace_back("critic", loss.detach());

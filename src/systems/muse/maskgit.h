@@ -58,16 +58,21 @@ struct MaskGitImpl : torch::nn::Module {
   struct Losses {
     at::Tensor total;
     NamedLosses named;  // prediction, accuracy (of masked tokens), critic, critic_accuracy; detached scalars
-    at::Tensor by_picture;    // [batch] prediction loss of each, detached
-    at::Tensor hidden_share;  // [batch] of its tokens that were hidden
+    // [batch], detached: how many tokens of each were asked for, their mean prediction loss, and how many
+    // were predicted rightly.
+    at::Tensor asked, by_picture, right;
     MaskedTokens masked;
     at::Tensor self_conditioned;  // [batch, positions, dim] or undefined
     at::Tensor critic_input;      // [batch, positions] or undefined
   };
-  // only_prediction leaves the critic out. temperature: of the tokens that the critic sees; below 0: drawn.
-  // text_drop: share of pictures without their text; below 0: as the configuration says.
-  Losses losses(const Batch& batch, Draws& draws, bool only_prediction = false, double temperature = -1,
-                double text_drop = -1);
+  struct LossOptions {
+    bool only_prediction = false;  // without the critic
+    double temperature = -1;       // of the tokens that the critic sees; below 0: drawn
+    double text_drop = -1;         // share of pictures without their text; below 0: as the configuration says
+    int64_t ignored_token = -1;    // one whose prediction is not counted
+  };
+  Losses losses(const Batch& batch, Draws& draws, LossOptions how);
+  Losses losses(const Batch& batch, Draws& draws) { return losses(batch, draws, LossOptions()); }
 
   // How doubtful every token is, as a logit. -> [batch, positions]
   at::Tensor doubt(const at::Tensor& tokens, const MaskGitContext& context);

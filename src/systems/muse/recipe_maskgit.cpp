@@ -25,6 +25,7 @@ class MaskGitRecipe : public PicturesRecipe {
   std::string name() const override { return kMaskGitTask; }
 
   void settle() override {
+    settle_super_resolution();
     require(!vqgan_from_.empty(), "[vqgan_from] no VQ-GAN given; train one with `melete train vqgan`");
     pictures_ = muse::open_picture_tokenizer(vqgan_from_, Weights::best, frozen_device);
     settle_identity(vqgan_identity_, pictures_->identity(), "vqgan_from");
@@ -58,6 +59,7 @@ class MaskGitRecipe : public PicturesRecipe {
       settle();
       return "";
     }
+    settle_super_resolution();
     auto& transformer = model_.maskgit.transformer;
     const int64_t frozen_dim = transformer.text_dim > 0 ? transformer.text_dim : kUsualTextDim;
     settle_text(text_from_.empty() ? 0 : frozen_dim);
@@ -71,7 +73,7 @@ class MaskGitRecipe : public PicturesRecipe {
 
   std::unique_ptr<Task> make_task() override {
     return std::make_unique<muse::MaskGitTask>(
-        model_, task_, muse::SamplePictures{pictures_, height(), width()}, schema().json());
+        model_, task_, muse::SamplePictures{pictures_, height(), width(), text_}, schema().json());
   }
 
   Feed open(const OpenRequest& request) override {
@@ -104,8 +106,10 @@ class MaskGitRecipe : public PicturesRecipe {
   void describe_task(Schema& s) override {
     s.option("vqgan_from", vqgan_from_, "VQ-GAN whose tokens are learned: a run or a checkpoint");
     s.option("vqgan_identity", vqgan_identity_, "whose tokens these are; filled in");
+    s.option("super_resolution", super_resolution_,
+             "the tokens of the same picture in small are given, smaller_height high");
     s.option("smaller_height", smaller_height_,
-             "super-resolution: height of the picture whose tokens are given; 0: none is")
+             "height of the picture in small; 0: none is given, or with super_resolution half as high")
         .at_least(0)
         .unit("pixels");
     s.option("smaller_vqgan_from", smaller_vqgan_from_, "VQ-GAN of that picture; empty: the same one");
@@ -117,6 +121,16 @@ class MaskGitRecipe : public PicturesRecipe {
   }
 
  private:
+  // Either setting asks for it, and both say so from then on.
+  void settle_super_resolution() {
+    if (super_resolution_ && smaller_height_ == 0) smaller_height_ = height() / 2;
+    super_resolution_ = smaller_height_ > 0;
+    require(
+        !super_resolution_ || task_.prompts.empty(),
+        "[task.prompts] super-resolution makes pictures of smaller ones, which prompts have none of; leave "
+        "them out");
+  }
+
   // What `melete images encode` has made of the pictures.
   Feed open_encoded(const OpenRequest& request) const {
     const auto check = [this](const TokenColumns& columns, const std::string& folder) {
@@ -174,6 +188,7 @@ class MaskGitRecipe : public PicturesRecipe {
 
   std::string vqgan_from_, vqgan_identity_, smaller_vqgan_from_, smaller_vqgan_identity_, text_from_,
       text_identity_;
+  bool super_resolution_ = false;
   int64_t smaller_height_ = 0;
   muse::TextedMaskGitConfig model_;
   muse::MaskGitTaskConfig task_;

@@ -4,8 +4,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "generate/iterative_masking.h"
+#include "roles/text_encoder.h"
 #include "systems/muse/picture_tokenizer.h"
 #include "systems/muse/texted_maskgit.h"
 #include "train/phase_config.h"
@@ -14,17 +16,19 @@ namespace melete::muse {
 
 struct MaskGitTaskConfig {
   PhaseConfig phase;
-  double guidance = 3;              // of samples
-  IterativeMaskingConfig decoding;  // of samples
+  std::vector<std::string> prompts;  // samples of these, beside those of held-out captions
+  double guidance = 3;               // of samples
+  IterativeMaskingConfig decoding;   // of samples
 
   MaskGitTaskConfig();
 };
 void describe(Schema& schema, MaskGitTaskConfig& config);
 
-// How tokens become the pictures of a sample.
+// How tokens become the pictures of a sample, and prompts features.
 struct SamplePictures {
   std::shared_ptr<const PictureTokenizer> tokenizer;  // none: no samples
   int64_t height = 0, width = 0;
+  std::shared_ptr<const TextEncoder> text = {};  // none: the model has its own
 };
 
 // Batches have "tokens" int64 [items, positions], for super-resolution "condition" int64 [items, n], words
@@ -46,6 +50,10 @@ class MaskGitTask : public Task {
 
  private:
   MaskGitImpl::Batch input(const Batch& batch, Draws* draws);
+  // Pictures of texts, [items, channels, height, width] in [0, 1]; positions: their tokens.
+  at::Tensor sample(const at::Tensor& text, const at::Tensor& condition, int64_t positions,
+                    const std::string& draws_for);
+  at::Tensor shown(const at::Tensor& tokens) const;
 
   MaskGitTaskConfig config_;
   SamplePictures samples_;
