@@ -1,8 +1,5 @@
 // The recipe of MuLaN.
-#include <cmath>
-
 #include "core/base/error.h"
-#include "data/loader.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task.h"
 #include "train/feed.h"
@@ -52,15 +49,7 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
   Feed open(const OpenRequest& request) override {
-    Feed feed = open_recordings(*this, request, FeedOptions{.with_text = true});
-    const auto* loader = dynamic_cast<const BatchLoader*>(feed.training.get());
-    if (epochs_ > 0 && loader != nullptr) {
-      const double batches = epochs_ * static_cast<double>(loader->batches_per_epoch());
-      train.steps =
-          std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
-      feed.description.push_back(fmt::format("{} epochs are {} steps", epochs_, train.steps));
-    }
-    return feed;
+    return open_recordings(*this, request, FeedOptions{.with_text = true});
   }
 
   Batch example(int64_t items) override {
@@ -79,9 +68,6 @@ class MulanRecipe : public RecordingsRecipe {
   void describe_task(Schema& s) override {
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
-    s.option("epochs", epochs_,
-             "train.steps follows from it: so many times through the data; 0: as train.steps says")
-        .at_least(0);
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
   }
@@ -100,7 +86,6 @@ class MulanRecipe : public RecordingsRecipe {
 
   TextTokenizerConfig text_config_;
   std::string text_identity_;
-  double epochs_ = 0;
   MulanConfig model_;
   MulanTaskConfig task_;
   std::shared_ptr<const TextTokenizer> text_;
