@@ -166,5 +166,28 @@ TEST(ANewSystem, IsOneFileAndOneLine) {
   EXPECT_FALSE(fs::exists(folder / "none"));
 }
 
+// 4 recordings, of which 1 is held out: 3 items, 2 a step.
+TEST(Epochs, BecomeStepsOnceTheDataAreKnown) {
+  add_toy();
+  const TemporaryFolder folder;
+  const std::string data = folder / "data", run = folder / "run";
+  ASSERT_EQ(run_program({"data", "synth", "-o", data, "--count", "4", "--seconds", "1", "--rate", "8000",
+                         "--format", "wav"}),
+            0);
+  const auto train = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"train", "toy-matrix", "--out", run, "--threads", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(words);
+  };
+  const auto steps = [&] { return latest_usable(run, {})->checkpoint.step(); };
+  ASSERT_EQ(train({"--data", data, "--batch-size", "2", "--epochs", "3"}), 0);
+  EXPECT_EQ(steps(), 5);  // of 9 items, not 3 times 2 batches
+  ASSERT_EQ(train({"--resume", "--epochs", "4"}), 0);
+  EXPECT_EQ(steps(), 6);
+  ASSERT_EQ(train({"--resume", "--steps", "8"}), 0);  // what is said last counts
+  EXPECT_EQ(steps(), 8);
+  EXPECT_EQ(train({"--resume", "--steps", "9", "--epochs", "9"}), 2);
+}
+
 }  // namespace recipes_test
 }  // namespace melete

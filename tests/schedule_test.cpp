@@ -28,6 +28,20 @@ TEST(Schedule, WarmupReachesTheRateExactly) {
   }
 }
 
+TEST(Schedule, WarmupRisesFromWhereItIsTold) {
+  ScheduleConfig config = of_kind("cosine", 4);
+  config.warmup_from = 0.1;
+  Schedule schedule(config, 0.5, 100);
+  const std::vector<double> expected = {0.2, 0.3, 0.4, 0.5, 0.5};
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_NEAR(schedule.rate(static_cast<int64_t>(step)), expected[step], 1e-12) << step;
+  config.warmup_from = 0.6;  // above the learning rate
+  EXPECT_THROW(Schedule(config, 0.5, 100), Error);
+  config.warmup_from = 0.1;
+  config.upstream_warmup = true;
+  EXPECT_THROW(Schedule(config, 0.5, 100), Error);
+}
+
 TEST(Schedule, LinearAndCosineEndAtTheirMinimumAndStay) {
   for (const char* kind : {"linear", "cosine"}) {
     ScheduleConfig config = of_kind(kind, 5);

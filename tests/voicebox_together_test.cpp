@@ -70,7 +70,7 @@ TEST(VoiceboxTogether, BatchEqualsOneByOne) {
         const at::Tensor& made = all.frames[static_cast<size_t>(i)];
         ASSERT_EQ(made.sizes(), alone.frames.sizes());
         expect_close(made, alone.frames, 1e-5);
-        EXPECT_EQ(all.evaluations, alone.solution.evaluations);
+        EXPECT_EQ(all.work.evaluations, alone.solution.evaluations);
         const int64_t known = row.hidden.logical_not().sum().item<int64_t>();
         EXPECT_TRUE(made.narrow(1, 0, known).equal(row.context.narrow(1, 0, known)));
       }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "cli/terminal.h"
 #include "config/nearest.h"
@@ -23,6 +24,12 @@ std::string dashed(const std::string& name) {
 bool is_flag(const std::string& word) {
   return word.size() >= 2 && word[0] == '-' && !std::isdigit(static_cast<unsigned char>(word[1])) &&
          word[1] != '.';
+}
+
+bool is_number(const std::string& word) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc() && end == word.data() + word.size();
 }
 
 // An Option says "[name] expected ..."; on the command line the name is what was typed.
@@ -184,6 +191,10 @@ size_t Arguments::parse_flag(const std::vector<std::string>& args, size_t at) {
     }
     value = args[at + 1];
     taken = 2;
+    // A list of numbers is written with commas, or as numbers in a row: --denoise 0.4 0.9
+    const bool numbers = !known_config && flag.option->type_name() == "list of numbers";
+    for (; numbers && at + taken < args.size() && is_number(args[at + taken]); ++taken)
+      value += "," + args[at + taken];
   }
   if (known_config && name == "config") {
     recipes_.push_back(value);

@@ -228,6 +228,10 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
       files = kept_files(schema, start->found.checkpoint.tensors);
       arguments.apply_settings();
     }
+    if (arguments.given("train.steps")) {
+      if (arguments.given("epochs")) throw UsageError("--steps and --epochs say the same; give one of them");
+      recipe.epochs = 0;  // of a recipe file or of the run that goes on
+    }
     if (recipe.data_from.empty()) throw UsageError("no data to train on; give --data FOLDER_OR_MANIFEST");
   }
   const auto agreed = nlohmann::ordered_json::parse(
@@ -251,6 +255,7 @@ int train_in_group(Group& group, Recipe& recipe, Schema& schema, Arguments& argu
   // Data, model and schedules first: what is wrong with them must not leave a run folder behind.
   const auto seed = static_cast<uint64_t>(recipe.train.seed);
   Feed feed = recipe.open({seed, group, reporters});
+  settle_epochs(recipe, feed);
   torch::manual_seed(random_key(seed, "weights"));
   const std::unique_ptr<Task> task = recipe.make_task();
   if (start) reporters.note(start->load(task->model()));  // the main rank's weights are everyone's

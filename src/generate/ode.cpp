@@ -61,7 +61,8 @@ at::Tensor one_time(double time, const at::Tensor& like) {
 
 OdeSolution solve_fixed(const Flow& flow, const at::Tensor& start, const std::vector<double>& times,
                         const RungeKutta& method) {
-  OdeSolution solution{start};
+  OdeSolution solution;
+  solution.x = start;
   for (size_t i = 0; i + 1 < times.size(); ++i) {
     const double step = times[i + 1] - times[i];
     std::vector<at::Tensor> slopes;
@@ -197,6 +198,13 @@ class AdaptiveSolver {
 };
 
 }  // namespace
+
+OdeWork& OdeWork::operator+=(const OdeWork& more) {
+  evaluations += more.evaluations;
+  steps += more.steps;
+  rejected += more.rejected;
+  return *this;
+}
 
 void describe(Schema& s, OdeConfig& c) {
   s.option("method", c.method, "of solving; from adaptive_heun on they choose their own steps")

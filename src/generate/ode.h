@@ -33,11 +33,15 @@ void describe(Schema& schema, OdeConfig& config);
 // Where the steps begin and end, rising from 0 to 1.
 std::vector<double> time_points(const OdeConfig& config);
 
-struct OdeSolution {
-  at::Tensor x;             // at the last time
+struct OdeWork {
   int64_t evaluations = 0;  // of the flow
   int64_t steps = 0;        // taken and rejected; of the slowest row
   int64_t rejected = 0;     // of all rows
+
+  OdeWork& operator+=(const OdeWork& more);
+};
+struct OdeSolution : OdeWork {
+  at::Tensor x;  // at the last time
 };
 // From the first time to the last; adaptive methods choose what is between.
 OdeSolution solve(const Flow& flow, const at::Tensor& start, const std::vector<double>& times,

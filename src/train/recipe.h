@@ -62,6 +62,7 @@ class Recipe {
   std::string data_from, valid_from;  // folder, manifest or token folder
   int64_t batch_size = 4;
   int64_t threads = 0;
+  double epochs = 0;  // 0: as train.steps says
   TrainerConfig train;
   // Where frozen models that settle() loads compute: where the training is. Not a setting; known to whoever
   // knows the rank.
@@ -86,6 +87,9 @@ class RecordingsRecipe : public Recipe {
   }
 };
 
+// Where `epochs` is set, train.steps becomes what it amounts to with this data: batches reach over the border
+// between two passes, so it is the items that count.
+void settle_epochs(Recipe& recipe, Feed& feed);
 // A size that is 0 in the settings comes from a frozen model; one that is not must agree with it. found = 0:
 // that model is not at hand.
 void settle_size(int64_t& setting, int64_t found, const char* name, const std::string& of);

@@ -22,6 +22,7 @@ const std::vector<std::string>& schedule_kinds() {
 
 void describe(Schema& schema, ScheduleConfig& config) {
   schema.option("warmup_steps", config.warmup_steps, "steps of linear warm-up").at_least(0).unit("steps");
+  schema.option("warmup_from", config.warmup_from, "learning rate that the warm-up rises from").at_least(0);
   schema.option("kind", config.kind, "curve of the learning rate after the warm-up").one_of(schedule_kinds());
   schema
       .option(
@@ -129,6 +130,11 @@ Schedule::Schedule(const ScheduleConfig& config, double learning_rate, int64_t r
   require(
       config.warmup_steps >= 0 && config.period >= 1 && config.period_growth >= 1 && config.step_size >= 1,
       "[schedule] expected warmup_steps of at least 0 and period, period_growth, step_size of at least 1");
+  require(config.warmup_from >= 0 && config.warmup_from <= learning_rate,
+          "[schedule] expected a warm-up from a rate between 0 and the learning rate {}, got warmup_from {}",
+          learning_rate, config.warmup_from);
+  require(config.warmup_from == 0 || !config.upstream_warmup,
+          "[schedule] upstream_warmup rises from 0 in its own way; leave warmup_from or upstream_warmup out");
   require(config.kind != "multi_step" || !config.milestones.empty(),
           "[schedule] kind multi_step needs milestones; try milestones = [1000, 2000]");
   if (config.kind == "table") table_ = read_table(config.table);
@@ -149,7 +155,8 @@ Schedule& Schedule::operator=(Schedule&&) noexcept = default;
 double Schedule::rate(int64_t step) {
   if (upstream_) return upstream_->rate(step);
   if (step < config_.warmup_steps)
-    return first_rate_ * static_cast<double>(step + 1) / static_cast<double>(config_.warmup_steps);
+    return config_.warmup_from + (first_rate_ - config_.warmup_from) * static_cast<double>(step + 1) /
+                                     static_cast<double>(config_.warmup_steps);
   return std::max(config_.minimum, curve(step - config_.warmup_steps));
 }
 

@@ -18,6 +18,7 @@ class UpstreamSchedule;
 
 struct ScheduleConfig {
   int64_t warmup_steps = 0;
+  double warmup_from = 0;         // the rate that the warm-up's line begins at, before its first step
   std::string kind = "constant";  // see schedule_kinds()
   // linear, cosine, polynomial, one_cycle: steps from the end of warm-up to the end of the curve; 0: to the
   // run's end

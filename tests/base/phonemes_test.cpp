@@ -37,6 +37,12 @@ TEST(Phonemes, CharactersKeepWordsAndPausesApart) {
   EXPECT_EQ(joined(characters()("\"3.5 miles...\" yes")), "_ 3 5 | m i l e s . y e s .");
 }
 
+TEST(Phonemes, BytesNeedNoAlphabet) {
+  PhonemizerConfig config;
+  config.source = "bytes";
+  EXPECT_EQ(joined(Phonemizer(config)("Ä b, c")), "_ c3 84 | 62 , 63 .");
+}
+
 TEST(Phonemes, InlineOnesStandForThemselves) {
   EXPECT_EQ(joined(characters()("a [[ˈoʊ k]] b.")), "_ a ˈoʊ k | b .");
   EXPECT_THAT(message([] { characters()("a [[ˈoʊ"); }), HasSubstr("not closed"));
@@ -47,10 +53,15 @@ TEST(Phonemes, LexiconComesFirst) {
   const auto path = std::filesystem::temp_directory_path() / "melete_lexicon_test.txt";
   std::ofstream(path) << "# names\nMelete m ɛ l\n";
   EXPECT_EQ(joined(characters(path.string())("see melete go")), "_ s e e m ɛ l | g o .");
+  PhonemizerConfig kept;
+  kept.source = "characters";
+  kept.lexicon = path.string();
+  read_lexicon(kept);
   std::ofstream(path) << "alone\n";
   EXPECT_THAT(message([&] { characters(path.string()); }), HasSubstr(":1: expected a word"));
   std::filesystem::remove(path);
   EXPECT_THAT(message([&] { characters(path.string()); }), HasSubstr("cannot read"));
+  EXPECT_EQ(joined(Phonemizer(kept)("see melete go")), "_ s e e m ɛ l | g o .") << "what was read stays";
 }
 
 TEST(Phonemes, EspeakGivesIpaWithStress) {

@@ -71,11 +71,12 @@ class TemporaryFile {
   std::string path_;
 };
 
-std::string require_program(const char* what) {
+// otherwise: what to do where it cannot be installed
+std::string require_program(const char* what, const char* otherwise = "") {
   const std::string program = find_espeak();
   require(!program.empty(),
-          "[espeak] {} the program espeak-ng, which is not installed; try: sudo apt-get install espeak-ng",
-          what);
+          "[espeak] {} the program espeak-ng, which is not installed; try: sudo apt-get install espeak-ng{}",
+          what, otherwise);
   return program;
 }
 
@@ -105,7 +106,9 @@ std::vector<std::string> separate(std::string_view line) {
 }
 
 std::string phonemes_by_program(const std::string& clause, const std::string& voice) {
-  const std::string program = require_program("phonemes need the library libespeak-ng1 or");
+  const std::string program =
+      require_program("phonemes need the library libespeak-ng1 or",
+                      ", or train with phonemizer.source characters or bytes, which need nothing");
   const TemporaryFile said(".txt");
   const int code = run_program(program, {"-q", "--ipa", "--sep=_", "-v", voice, "--", clause}, said.path());
   require(code == 0, "[espeak] espeak-ng ended with {} for the voice {}; try `espeak-ng -v {} hello`", code,

@@ -1,8 +1,12 @@
 #include "data/base/phonemes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "config/schema.h"
@@ -62,11 +66,15 @@ std::string lowered(std::string_view word) {
 }  // namespace
 
 void describe(Schema& s, PhonemizerConfig& c) {
-  s.option("source", c.source, "what turns text into phonemes").one_of({"espeak", "characters"});
+  s.option(
+       "source", c.source,
+       "what turns text into phonemes: espeak-ng, or its letters or the bytes of its letters stand for them")
+      .one_of({"espeak", "characters", "bytes"});
   s.option("language", c.language, "espeak-ng's name for it: en-us, de, ...");
   s.option("lexicon", c.lexicon,
            "file of words that are said otherwise: on each line a word, then its "
-           "phonemes, with spaces between");
+           "phonemes, with spaces between; kept in checkpoints and timings")
+      .kept(kKeptLexicon, c.lexicon_bytes);
 }
 
 bool is_pause(const std::string& phoneme) {
@@ -101,10 +109,18 @@ Phonemes separated(std::string_view spaced) {
   return all;
 }
 
-Phonemizer::Phonemizer(const PhonemizerConfig& config) : config_(config) {
-  if (config.lexicon.empty()) return;
-  std::ifstream in(config.lexicon);
+void read_lexicon(PhonemizerConfig& config) {
+  if (config.lexicon.empty() || !config.lexicon_bytes.empty()) return;
+  std::ifstream in(config.lexicon, std::ios::binary);
   require(in.good(), "[lexicon] cannot read {}", config.lexicon);
+  config.lexicon_bytes.assign(std::istreambuf_iterator<char>(in), {});
+}
+
+Phonemizer::Phonemizer(const PhonemizerConfig& given) : config_(given) {
+  PhonemizerConfig& config = config_;
+  if (config.lexicon.empty()) return;
+  read_lexicon(config);
+  std::istringstream in(config.lexicon_bytes);
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
@@ -126,6 +142,10 @@ void Phonemizer::add_plain(std::string_view words, Phonemes& to) const {
   }
   for (const std::string& word : separated(words)) {
     if (!to.empty() && !is_pause(to.back())) to.emplace_back(kEndOfWord);
+    if (config_.source == "bytes") {  // 61 for an a: no byte is a space or a pause's mark then
+      for (const char byte : word) to.push_back(fmt::format("{:02x}", static_cast<unsigned char>(byte)));
+      continue;
+    }
     for (const char32_t c : lower(code_points(word)))
       if (is_letter(c) || is_number(c) || c == U'\'') to.push_back(utf8(std::u32string(1, c)));
   }

@@ -1,5 +1,5 @@
-// What is said, as phonemes: text through espeak-ng, or as characters where a language has no better. Marks
-// between clauses stay as symbols of their own, for they are heard as pauses.
+// What is said, as phonemes: text through espeak-ng, or as characters or bytes where a language has no
+// better. Marks between clauses stay as symbols of their own, for they are heard as pauses.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,20 @@ struct EspeakSpeech;
 using Phonemes = std::vector<std::string>;
 
 struct PhonemizerConfig {
-  std::string source = "espeak";   // espeak, characters
+  std::string source = "espeak";   // espeak, characters, bytes
   std::string language = "en-us";  // espeak-ng's name for it
   std::string lexicon;             // file of words that are said otherwise: a word, then its phonemes
+  std::string lexicon_bytes;       // what is in it, once it was read: kept, so that the file may go
 
   bool operator==(const PhonemizerConfig&) const = default;
 };
 void describe(Schema& schema, PhonemizerConfig& config);
+// Reads the lexicon's file, unless what is in it is known already.
+void read_lexicon(PhonemizerConfig& config);
+constexpr const char* kKeptLexicon = "task.phonemizer.lexicon";  // its bytes in checkpoints
 
 constexpr const char* kSilence = "_";                   // before the first word
-constexpr const char* kEndOfWord = "|";                 // between words of characters
+constexpr const char* kEndOfWord = "|";                 // between words of characters or bytes
 bool is_pause(const std::string& phoneme);              // silence, or one of , . ? !
 std::string without_marks(const std::string& phoneme);  // without stress and length: "ˈɑː" -> "ɑ"
 

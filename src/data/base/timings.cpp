@@ -1,6 +1,7 @@
 #include "data/base/timings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -75,51 +76,171 @@ class IntervalList {
   SpokenTiming timing_;
 };
 
-// The tier called phones (or phonemes) of a Praat TextGrid in its long form; else its last tier.
-SpokenTiming read_textgrid(const std::string& path) {
-  std::istringstream in(file_text(path));
-  IntervalList chosen(path), current(path);
-  bool named = false, interval = false;
-  double from = 0, to = 0;
-  const auto value = [](const std::string& line) {
-    const size_t equals = line.find('=');
-    const size_t first = line.find_first_not_of(" \t", equals + 1), last = line.find_last_not_of(" \t\r");
-    return equals == std::string::npos || first == std::string::npos ? ""
-                                                                     : line.substr(first, last - first + 1);
-  };
-  const auto unquoted = [](const std::string& text) {
-    return text.size() >= 2 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
-  };
-  const auto number = [&](const std::string& line) {
-    try {
-      return std::stod(value(line));
-    } catch (const std::exception&) {
-      fail("[timings] {}: expected a number in `{}`", path, line);
+// What counts in a Praat text file, whether long or short: numbers that stand alone, texts in quotes,
+// <flags>. Everything else says what they are, for people: `xmin = 0`, `intervals [3]:`.
+std::vector<std::string> praat_values(const std::string& text) {
+  std::vector<std::string> values;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] == '"') {
+      std::string quoted = "\"";  // tells a text from a number
+      for (++i; i < text.size(); ++i) {
+        if (text[i] == '"' && (i + 1 == text.size() || text[i + 1] != '"')) break;
+        if (text[i] == '"') ++i;
+        quoted += text[i];
+      }
+      ++i;
+      values.push_back(std::move(quoted));
+      continue;
     }
-  };
-  bool wanted = false;
-  for (std::string line; std::getline(in, line);) {
-    const size_t start = line.find_first_not_of(" \t");
-    if (start == std::string::npos) continue;
-    const std::string_view word = std::string_view(line).substr(start);
-    if (word.starts_with("name =")) {
-      const std::string name = unquoted(value(line));
-      wanted = name == "phones" || name == "phonemes";
-      if (!named) chosen = IntervalList(path);
-      named = named || wanted;
-      interval = false;
-    } else if (word.starts_with("intervals [")) {
-      interval = true;
-    } else if (interval && word.starts_with("xmin =")) {
-      from = number(line);
-    } else if (interval && word.starts_with("xmax =")) {
-      to = number(line);
-    } else if (interval && word.starts_with("text =")) {
-      if (wanted || !named) chosen.add(from, to, unquoted(value(line)));
-    }
+    const size_t end = std::min(text.find_first_of(" \t\r\n\"", i), text.size());
+    const std::string word = text.substr(i, end - i);
+    double number = 0;
+    const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error == std::errc() && rest == word.data() + word.size()) values.push_back(word);
+    if (word == "<exists>") values.push_back(word);
+    i = end == i ? i + 1 : end;
   }
-  require(!chosen.empty(), "[timings] {} has no intervals; is it a TextGrid in Praat's long form?", path);
+  return values;
+}
+
+// The tier called phones (or phonemes, or "speaker - phones") of a Praat TextGrid; else its last one.
+SpokenTiming read_textgrid(const std::string& path) {
+  const auto values = praat_values(file_text(path));
+  size_t place = 0;
+  const auto next = [&]() -> const std::string& {
+    require(place < values.size(), "[timings] {} ends in the middle; is it a whole TextGrid?", path);
+    return values[place++];
+  };
+  const auto text = [&] {
+    const std::string& value = next();
+    require(value.starts_with('"'), "[timings] {}: expected a text in quotes, got {}", path, value);
+    return value.substr(1);
+  };
+  const auto number = [&] {
+    const std::string& value = next();
+    try {
+      return std::stod(value);
+    } catch (const std::exception&) {
+      fail("[timings] {}: expected a number, got `{}`", path, value);
+    }
+  };
+  const auto count = [&] {
+    const double given = number();
+    require(given >= 0 && given <= static_cast<double>(values.size()),
+            "[timings] {} says that it has {} parts, and ends before that", path, given);
+    return static_cast<int64_t>(given);
+  };
+  while (place < values.size() && values[place] != "<exists>") ++place;
+  require(place < values.size(), "[timings] {} has no intervals; is it a TextGrid in Praat's text form?",
+          path);
+  ++place;
+  IntervalList chosen(path);
+  bool found = false;
+  const int64_t tiers = count();
+  for (int64_t tier = 0; tier < tiers; ++tier) {
+    const bool intervals = text() == "IntervalTier";
+    const std::string name = text();
+    number(), number();  // from, to
+    const int64_t parts = count();
+    const bool wanted = name == "phones" || name == "phonemes" || name.ends_with(" - phones");
+    IntervalList list(path);
+    for (int64_t i = 0; i < parts; ++i) {
+      const double from = number(), to = intervals ? number() : from;
+      const std::string label = text();
+      if (intervals) list.add(from, to, label);
+    }
+    if (!intervals || (found && !wanted)) continue;
+    found = found || wanted;
+    chosen = std::move(list);
+  }
+  require(!chosen.empty(), "[timings] {} has no intervals; is it a TextGrid of phonemes?", path);
   return chosen.take();
+}
+
+// The Montreal aligner's CSV of one recording: its first line names the columns, Begin, End, Label and Type
+// among them; rows of the type phones count.
+SpokenTiming read_csv(const std::string& path) {
+  std::istringstream in(file_text(path));
+  IntervalList list(path);
+  std::vector<std::string> names;
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    while (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    std::vector<std::string> cells = {""};
+    bool quoted = false;
+    for (const char c : line) {
+      if (c == '"')
+        quoted = !quoted;
+      else if (c == ',' && !quoted)
+        cells.emplace_back();
+      else
+        cells.back() += c;
+    }
+    if (names.empty()) {
+      names = std::move(cells);
+      continue;
+    }
+    const auto cell = [&](const char* name) -> const std::string& {
+      const auto column = static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+      require(column < names.size() && column < cells.size(),
+              "[timings] {}:{}: expected columns Begin, End, Label and Type as the Montreal aligner writes "
+              "them, found no {}",
+              path, number, name);
+      return cells[column];
+    };
+    const auto seconds = [&](const char* name) {
+      try {
+        return std::stod(cell(name));
+      } catch (const std::exception&) {
+        fail("[timings] {}:{}: expected seconds as {}, got `{}`", path, number, name, cell(name));
+      }
+    };
+    if (cell("Type") == "phones") list.add(seconds("Begin"), seconds("End"), cell("Label"));
+  }
+  require(!list.empty(), "[timings] {} has no rows of the type phones", path);
+  return list.take();
+}
+
+// festvox labels of one recording: after a line with # alone an end, a colour and a phoneme on each line.
+SpokenTiming read_labels(const std::string& path) {
+  std::istringstream in(file_text(path));
+  IntervalList list(path);
+  int64_t number = 0;
+  bool begun = false;
+  double before = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    std::istringstream words(line);
+    std::string first;
+    if (!(words >> first)) continue;
+    if (!begun) {
+      begun = first == "#";
+      continue;
+    }
+    std::istringstream whole(line);
+    double end = 0;
+    std::string colour, label;
+    require(static_cast<bool>(whole >> end >> colour >> label),
+            "[timings] {}:{}: expected `end colour phoneme`, got `{}`", path, number, line);
+    if (label.size() > 1 && label.back() == ';') label.pop_back();
+    list.add(before, end, label);
+    before = end;
+  }
+  require(!list.empty(),
+          "[timings] {} has no labels after a line `#`; expected festvox labels (end, colour, phoneme)",
+          path);
+  return list.take();
+}
+
+// Of what another aligner writes for each recording, by its extension; nullptr: nothing of the kind.
+SpokenTiming (*reader_of(const fs::path& path))(const std::string&) {
+  const std::string extension = path.extension().string();
+  if (extension == ".TextGrid") return read_textgrid;
+  if (extension == ".csv") return read_csv;
+  if (extension == ".lab") return read_labels;
+  return nullptr;
 }
 
 // Lines of "recording channel start duration label".
@@ -159,6 +280,7 @@ Timings read_own(const std::string& path) {
         require(json.at("timings").get<int>() == kVersion, "[timings] {}: version {} is not known", path,
                 json.at("timings").dump());
         schema_of(timings.phonemizer).apply(json.at("phonemizer"));
+        timings.phonemizer.lexicon_bytes = json.value("lexicon", "");
         continue;
       }
       SpokenTiming timing;
@@ -184,6 +306,8 @@ void write_timings(const std::string& path, const Timings& timings) {
   nlohmann::ordered_json head;
   head["timings"] = kVersion;
   head["phonemizer"] = schema_of(phonemizer).json();
+  read_lexicon(phonemizer);
+  if (!phonemizer.lexicon_bytes.empty()) head["lexicon"] = phonemizer.lexicon_bytes;
   file.write(head.dump() + "\n");
   for (const SpokenTiming& timing : timings.list) {
     const fs::path absolute = fs::absolute(timing.path).lexically_normal();
@@ -207,9 +331,9 @@ Timings read_timings(const std::string& path) {
     timings.from_melete = false;
     std::vector<std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(path))
-      if (entry.path().extension() == ".TextGrid") files.push_back(entry.path().string());
+      if (reader_of(entry.path()) != nullptr) files.push_back(entry.path().string());
     std::sort(files.begin(), files.end());
-    for (const std::string& file : files) timings.list.push_back(read_textgrid(file));
+    for (const std::string& file : files) timings.list.push_back(reader_of(file)(file));
   } else {
     timings = fs::path(path).extension() == ".ctm" ? read_ctm(path) : read_own(path);
   }
@@ -221,8 +345,8 @@ Timings read_timings(const std::string& path) {
 TimingIndex::TimingIndex(std::vector<SpokenTiming> list) : list_(std::move(list)) {
   for (size_t i = 0; i < list_.size(); ++i) {
     by_path_[path_key(list_[i].path)] = i;
-    // TextGrids and CTM files name recordings, not their paths.
-    if (fs::path(list_[i].path).extension() == ".TextGrid" || !fs::path(list_[i].path).has_parent_path())
+    // Files of other aligners name recordings, not their paths.
+    if (reader_of(list_[i].path) != nullptr || !fs::path(list_[i].path).has_parent_path())
       by_name_[fs::path(list_[i].path).stem().string()] = i;
   }
 }

@@ -1,6 +1,7 @@
 // When each phoneme of a recording is said. A file of them is one JSON object a line: first how text became
 // phonemes, then {"path": "a.flac", "phonemes": "_ ð ə ...", "ends": [0.05, 0.11, ...]} for each recording,
-// ends in seconds. Praat's TextGrids and CTM files of other aligners are read as well.
+// ends in seconds. What other aligners write is read as well: Praat's TextGrids in both forms, the Montreal
+// aligner's CSV, festvox labels, CTM files.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct Timings {
 
 // Paths below the file's folder are written relative to it, as manifests have them.
 void write_timings(const std::string& path, const Timings& timings);
-// Such a file; or a folder of TextGrids, or a CTM file, whose recordings are then known by their names alone.
+// Such a file; or a folder of TextGrids, CSV files or labels (.TextGrid, .csv, .lab), or a CTM file, whose
+// recordings are then known by their names alone.
 Timings read_timings(const std::string& path);
 
 // Finds recordings by path, or by file name without extension where timings came from another program.

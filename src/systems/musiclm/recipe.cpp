@@ -1,8 +1,5 @@
 // The recipe of MuLaN.
-#include <cmath>
-
 #include "core/base/error.h"
-#include "data/loader.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task.h"
 #include "train/feed.h"
@@ -19,7 +16,7 @@ class MulanRecipe : public RecordingsRecipe {
     batch_size = 16;
     data.segment_seconds = 2;
     model_.text.vocabulary = 0;
-    train.steps = 0;
+    train.steps = 0;  // one epoch
     train.ema.enabled = false;
   }
 
@@ -53,12 +50,9 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
   Feed open(const OpenRequest& request) override {
-    Feed feed =
-        open_recordings(*this, request, {.with_text = true, .has_words = [this](const std::string& text) {
-                                           return !text_->pieces(text).empty();
-                                         }});
-    settle_steps(feed);
-    return feed;
+    return open_recordings(*this, request, {.with_text = true, .has_words = [this](const std::string& text) {
+                                              return !text_->pieces(text).empty();
+                                            }});
   }
 
   Batch example(int64_t items) override {
@@ -78,27 +72,11 @@ class MulanRecipe : public RecordingsRecipe {
     s.section("text", text_config_, "how text becomes tokens");
     s.option("text_identity", text_identity_, "whose text tokens these are; filled in");
     s.find("train.steps")->at_least(0);
-    s.option("epochs", epochs_,
-             "train.steps follows from it: so many times through the data; 0: as train.steps says, and one "
-             "epoch where that is 0, too")
-        .at_least(0);
     s.section("model", model_, "what is trained");
     s.section("task", task_, "how it is trained");
   }
 
  private:
-  // Once, when a run begins: from then on it has a number of steps, which --steps may change.
-  void settle_steps(Feed& feed) {
-    const double epochs = epochs_ > 0 ? epochs_ : train.steps == 0 ? 1 : 0;
-    epochs_ = 0;
-    if (epochs == 0) return;
-    const auto& loader = dynamic_cast<const BatchLoader&>(*feed.training);
-    const double batches = epochs * static_cast<double>(loader.batches_per_epoch());
-    train.steps =
-        std::max<int64_t>(1, std::llround(std::ceil(batches / static_cast<double>(train.accumulate))));
-    feed.description.push_back(fmt::format("epochs: {:g}, which are {} steps", epochs, train.steps));
-  }
-
   void check() {
     require(batch_size >= 2,
             "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as "
@@ -112,7 +90,6 @@ class MulanRecipe : public RecordingsRecipe {
 
   TextTokenizerConfig text_config_;
   std::string text_identity_;
-  double epochs_ = 0;
   MulanConfig model_;
   MulanTaskConfig task_;
   std::shared_ptr<const TextTokenizer> text_;

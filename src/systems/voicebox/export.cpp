@@ -1,9 +1,12 @@
 // Voicebox as voicebox-pytorch's trainer saves it.
+#include <algorithm>
+
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/system.h"
 #include "train/exporter.h"
+#include "train/schedule.h"
 #include "train/torch_optimiser.h"
 
 namespace melete {
@@ -34,6 +37,8 @@ class VoiceboxExporter final : public Exporter {
   }
 
   Json training_tree() override {
+    note(fmt::format("its trainer reads the step from the file's name: to go on here, call it voicebox.{}.pt",
+                     checkpoint_.meta.value("step", int64_t{0}) - 1));
     return {{"model", state_dict([&](const std::string& ours) { return stored("model." + ours); })},
             {"optim", optimiser()},
             {"scheduler", scheduler()}};
@@ -75,23 +80,57 @@ class VoiceboxExporter final : public Exporter {
     }
     Json state = torch_optimiser_state(
         checkpoint_, like, [&](const std::string& name, const at::Tensor& t) { return reference(name, t); });
-    for (Json& group : state["param_groups"]) group["initial_lr"] = like.settings.at("learning_rate");
+    for (Json& group : state["param_groups"]) {
+      const Json parameters = group.at("params");
+      group.erase("params");  // stands last in theirs
+      group["lr"] = standing().rate;
+      group["initial_lr"] = like.settings.at("learning_rate");
+      group["params"] = parameters;
+    }
     return state;
   }
 
-  // Of torch's CosineAnnealingLR where this run stands.
-  Json scheduler() const {
+  // Where torch's CosineAnnealingLR stands so that its next rate is this run's next one: it goes on from the
+  // rate in force, counts the steps after the warm-up, and counts one before it looks.
+  struct Standing {
+    double rate = 0, minimum = 0;  // rate: of the last step
+    int64_t last = 0, period = 1;
+  };
+  Standing standing() const {
     const Json& config = checkpoint_.meta.at("config");
-    const double rate = config.at("task").at("optimiser").at("learning_rate");
+    const double full = config.at("task").at("optimiser").at("learning_rate");
+    const int64_t run_steps = config.at("train").at("steps");
     const int64_t step = checkpoint_.meta.value("step", int64_t{0});
-    return {{"T_max", config.at("train").at("steps")},
-            {"eta_min", 0},
-            {"base_lrs", Json::array({rate})},
-            {"last_epoch", step},
+    ScheduleConfig schedule;
+    schema_of(schedule).apply(config.at("task").at("schedule"));
+    const int64_t warmup = schedule.warmup_steps;
+    Standing where;
+    where.rate = step > 0 ? Schedule(schedule, full, run_steps).rate(step - 1) : full;
+    where.minimum = schedule.minimum;
+    where.last = step < warmup ? 0 : step - warmup - 1;
+    where.period = std::max<int64_t>(1, schedule.decay_steps > 0 ? schedule.decay_steps : run_steps - warmup);
+    if (schedule.kind == "cosine") return where;
+    where.last = 0;
+    where.period = std::max<int64_t>(1, run_steps - step);
+    if (schedule.kind == "constant") where.minimum = full;  // a cosine from there to there
+    return where;
+  }
+
+  Json scheduler() {
+    const Json& config = checkpoint_.meta.at("config");
+    const std::string kind = config.at("task").at("schedule").value("kind", "cosine");
+    if (kind != "cosine" && kind != "constant")
+      note("voicebox-pytorch has no schedule " + kind +
+           ": it will lead in a cosine from the rate in force to the end of the run");
+    const Standing where = standing();
+    return {{"T_max", where.period},
+            {"eta_min", where.minimum},
+            {"base_lrs", Json::array({config.at("task").at("optimiser").at("learning_rate")})},
+            {"last_epoch", where.last},
             {"verbose", false},
-            {"_step_count", step + 1},
+            {"_step_count", where.last + 1},
             {"_get_lr_called_within_step", false},
-            {"_last_lr", Json::array({rate})}};
+            {"_last_lr", Json::array({where.rate})}};
   }
 
   Voicebox model_;

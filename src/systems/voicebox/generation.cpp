@@ -47,31 +47,44 @@ class VoiceboxGeneration final : public Generation {
         .at_most(1024);
     s.option("durations", durations_, "run of duration, for a model that is told by phonemes");
     s.option("aligner", aligner_, "run of aligner, to know when a given recording says what");
+    s.option("features_from", features_from_,
+             "what turns frames into sound, for a model that does not say so, as one that was imported: mel, "
+             "or a run or file of vocos, or a run of a codec");
     s.option("vocoder", vocoder_, "run of vocos, for a model of mel frames; none: Griffin-Lim");
     s.option("voice", voice_, "recording whose voice is to speak, or the name of one that `voice save` kept");
     s.option("voice_text", voice_text_, "what it says; none: as the .txt beside it has it");
     s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
     s.option("speed", how_.speed, "above 1: faster").at_least(0.1).at_most(10);
-    s.option("seconds", how_.seconds, "how long a sentence is to last; 0: as long as its phonemes")
+    s.option("seconds", how_.seconds,
+             "how long a sentence is to last; 0: as long as its phonemes. Of a model that is told nothing: "
+             "how much to make")
         .at_least(0)
         .unit("s");
     s.option("edit", edit_, "recording to change; every sample that is not made anew stays as it is");
     s.option("edit_text", edit_text_, "what it says; none: as the .txt beside it has it");
     s.option("replace", replace_, "words of it that are to give way");
     s.option("with", with_, "what it is to say instead");
-    s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM,TO")
+    s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM TO")
         .unit("s");
     s.option("copy", copy_, "recording that becomes frames and sound again: what the vocoder alone loses");
     s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
+    s.option("semantic_from", semantic_from_,
+             "semantic tokenizer of a model that does not say whose tokens it knows");
     s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
     OdeConfig& solver = how_.sampling.solver;
     s.option("steps", solver.steps, "of a solver that does not choose its own").at_least(1);
-    s.option("solver", solver.method, "from noise to speech")
-        .one_of({"euler", "midpoint", "rk4", "dopri5", "tsit5"});
+    s.option("solver", solver.method, "from noise to speech").one_of(runge_kutta_names());
+    s.option(
+         "absolute_tolerance", solver.absolute_tolerance,
+         "of a solver that chooses its own steps (from adaptive_heun on): how far one may be off beside 0")
+        .at_least(0);
+    s.option("relative_tolerance", solver.relative_tolerance, "likewise, as a share of the value")
+        .at_least(0);
+    s.option("most_steps", solver.most_steps, "that such a solver may take").at_least(1);
     s.option("sway", solver.sway, "below 0: more steps early on");
     s.option("grid", solver.grid, "where steps are").one_of({"uniform", "epss"});
     s.option("guidance", how_.sampling.guidance,
@@ -101,25 +114,25 @@ class VoiceboxGeneration final : public Generation {
     if (from_.empty()) throw UsageError("expected --from RUN of voicebox, got none");
     const int wishes =
         !speech_.empty() + !text_.empty() + !text_file_.empty() + !edit_.empty() + !copy_.empty();
-    if (wishes != 1)
+    if (wishes > 1 || (wishes == 0 && how_.seconds == 0))
       throw UsageError(
           "say what to make: one of --text WORDS, --text_file FILE, --edit RECORDING, --speech "
-          "RECORDING, --copy RECORDING");
+          "RECORDING, --copy RECORDING; or --seconds S alone, of a model that is told nothing");
     const at::NoGradGuard no_grad;
     how_.seed = run.seed;
-    LoadedVoicebox loaded = load_voicebox(from_, weights_named(weights_), vocoder_, run.device);
+    LoadedVoicebox loaded =
+        load_voicebox(from_, weights_named(weights_), vocoder_, run.device, features_from_);
     if (!copy_.empty()) {
       const AudioFeatures& features = *loaded.features;
       const at::Tensor frames = features.encode(read_mono(copy_, features.rate_hz()).unsqueeze(0));
-      write(run.out, features.decode(frames)[0], features.rate_hz(), 0, run);
+      write(run.out, features.decode(frames)[0], features.rate_hz(), {}, run);
       return;
     }
-    require(loaded.told_by != "none", "[voicebox] {} was trained without being told what to say", from_);
-    if (loaded.told_by == "semantic") {
-      say_tokens(loaded, run);
-      return;
-    }
-    if (!speech_.empty()) throw UsageError("--speech is for a model that is told by semantic tokens");
+    if (loaded.told_by == "none") return make_untold(loaded, run);
+    if (wishes == 0)
+      throw UsageError("--seconds alone is for a model that is told nothing; say what to make: --text WORDS");
+    if (loaded.told_by == "semantic") return say_tokens(loaded, run);
+    refuse(run, {"speech", "reader", "semantic_from"}, "told by semantic tokens");
     if (durations_.empty())
       throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
     KnownSpeech saved;
@@ -148,7 +161,7 @@ class VoiceboxGeneration final : public Generation {
     int64_t sentences = 0;
     for (size_t line = 0; line < texts.size(); ++line)
       for (const ScriptPart& says : read_script(texts[line]))
-        parts.push_back({static_cast<int64_t>(line), says, says.sentence.empty() ? -1 : sentences++, {}, 0});
+        parts.push_back({static_cast<int64_t>(line), says, says.sentence.empty() ? -1 : sentences++, {}, {}});
 
     // What is to be heard at once is made piece by piece. A solver that chooses its own steps would see
     // padding.
@@ -156,28 +169,35 @@ class VoiceboxGeneration final : public Generation {
     const int64_t batch = alone ? 1 : batch_;
     const size_t at_once = run.hear ? 1 : static_cast<size_t>(batch * kBatchesSorted);
     std::vector<at::Tensor> waves;  // of the line
-    int64_t evaluations = 0;
+    OdeWork work;
     for (size_t i = 0; i < parts.size(); ++i) {
       if (i % at_once == 0) say(speaker, voice, parts, i, std::min(i + at_once, parts.size()), batch, run);
       Part& part = parts[i];
       if (run.hear) run.hear(wave_samples(part.wave), speaker.rate_hz());
       waves.push_back(std::move(part.wave));
-      evaluations += part.evaluations;
+      work += part.work;
       if (i + 1 < parts.size() && parts[i + 1].line == part.line) continue;
       write(numbered_path(run.out, part.line, static_cast<int64_t>(texts.size())), at::cat(waves),
-            speaker.rate_hz(), evaluations, run);
+            speaker.rate_hz(), work, run);
       waves.clear();
-      evaluations = 0;
+      work = {};
     }
+  }
+
+  // Settings that this model has no use for must not look as if they had done something.
+  void refuse(const GenerationRun& run, const std::vector<const char*>& settings, const char* whose) const {
+    for (const char* name : settings)
+      if (run.given && run.given(name))
+        throw UsageError(fmt::format("--{} is for a model that is {}; {} is not", name, whose, from_));
   }
 
   // A piece of what is said, in the order of the text.
   struct Part {
     int64_t line;
     ScriptPart says;
-    int64_t sentence;     // its number among all sentences; -1: a pause
-    at::Tensor wave;      // [samples]
-    int64_t evaluations;  // of the network for the batch that it was in
+    int64_t sentence;  // its number among all sentences; -1: a pause
+    at::Tensor wave;   // [samples]
+    OdeWork work;      // of the solver for the batch that it was in
   };
 
   // Waves of the parts from `begin` to `end`, sentences of like length together.
@@ -201,12 +221,12 @@ class VoiceboxGeneration final : public Generation {
     for (const auto& numbers : batches_of_like_length(lengths, batch)) {
       std::vector<Speaker::Sentence> together;
       for (const int64_t number : numbers) together.push_back(sentences[static_cast<size_t>(number)]);
-      const int64_t evaluations_before = speaker.evaluations();
-      const std::vector<at::Tensor> waves = speaker.read(together, how_);
+      OdeWork work;
+      const std::vector<at::Tensor> waves = speaker.read(together, how_, work);
       for (size_t row = 0; row < waves.size(); ++row) {
         Part& part = parts[places[static_cast<size_t>(numbers[row])]];
         part.wave = waves[row];
-        part.evaluations = speaker.evaluations() - evaluations_before;
+        part.work = work;
       }
       done += waves.size();
       if (run.progress && parts.size() > 1)
@@ -222,35 +242,37 @@ class VoiceboxGeneration final : public Generation {
     const KnownSpeech speech = speaker.hear(edit_, says);
     Speaker::Remade remade;
     if (!denoise_.empty()) {
-      if (denoise_.size() != 2) throw UsageError("--denoise expected FROM,TO in seconds");
+      if (denoise_.size() != 2) throw UsageError("--denoise: expected FROM TO in seconds, two numbers");
       remade = speaker.repair(speech, denoise_[0], denoise_[1], how_);
     } else {
       if (replace_.empty())
-        throw UsageError("--edit needs --replace WORDS --with WORDS, or --denoise FROM,TO");
-      const size_t place = says.find(replace_);
-      require(place != std::string::npos, "[edit] `{}` is not in \"{}\"", replace_, says);
-      remade = speaker.replace(speech, std::string(says).replace(place, replace_.size(), with_), how_);
+        throw UsageError("--edit needs --replace WORDS --with WORDS, or --denoise FROM TO");
+      remade = speaker.replace(speech, with_words_replaced(says, replace_, with_), how_);
     }
     const at::Tensor plain = remade.wave.contiguous();
-    const std::vector<float> made = Resampler(static_cast<int>(speaker.rate_hz()), original.rate_hz)
-                                        .run({plain.data_ptr<float>(), static_cast<size_t>(plain.numel())});
+    std::vector<float> made = Resampler(static_cast<int>(speaker.rate_hz()), original.rate_hz)
+                                  .run({plain.data_ptr<float>(), static_cast<size_t>(plain.numel())});
     const auto sample_at = [&](double seconds) {
       return std::min<int64_t>(std::llround(seconds * original.rate_hz), original.frames());
     };
+    const int64_t from = sample_at(remade.from_seconds), to = sample_at(remade.to_seconds);
+    // The same words take the same time, to the sample: another rate may round one off.
+    if (!denoise_.empty()) made.resize(static_cast<size_t>(to - from));
     const std::vector<float> whole =
-        splice(original.samples, made, sample_at(remade.from_seconds), sample_at(remade.to_seconds),
-               std::llround(kFadeSeconds * original.rate_hz));
+        splice(original.samples, made, from, to, std::llround(kFadeSeconds * original.rate_hz));
     run.say(fmt::format("made anew: {:.2f} to {:.2f} s, now {:.2f} s long", remade.from_seconds,
                         remade.to_seconds, static_cast<double>(made.size()) / original.rate_hz));
-    write(run.out, at::tensor(whole), original.rate_hz, speaker.evaluations(), run);
+    write(run.out, at::tensor(whole), original.rate_hz, remade.work, run);
   }
 
-  void write(const std::string& path, const at::Tensor& wave, int64_t rate_hz, int64_t evaluations,
+  void write(const std::string& path, const at::Tensor& wave, int64_t rate_hz, const OdeWork& work,
              const GenerationRun& run) const {
     write_wave(path, wave, rate_hz);
-    run.say(fmt::format("{}  {:.2f} s at {} Hz, {} evaluations of the network", path,
-                        static_cast<double>(wave.numel()) / static_cast<double>(rate_hz), rate_hz,
-                        evaluations));
+    const bool adaptive = runge_kutta(how_.sampling.solver.method).adaptive();
+    run.say(fmt::format(
+        "{}  {:.2f} s at {} Hz, {} evaluations of the network{}", path,
+        static_cast<double>(wave.numel()) / static_cast<double>(rate_hz), rate_hz, work.evaluations,
+        adaptive ? fmt::format(" in {} steps, {} of them rejected", work.steps, work.rejected) : ""));
     compare(path, run);
   }
 
@@ -264,56 +286,133 @@ class VoiceboxGeneration final : public Generation {
       run.say(fmt::format("{:.3f} warped mel distance to {}", distance, other));
   }
 
-  void say_tokens(LoadedVoicebox& loaded, const GenerationRun& run) const {
-    if (!edit_.empty() || !text_file_.empty())
-      throw UsageError("--edit and --text_file are for a model that is told by phonemes");
-    const auto& features = *loaded.features;
-    const auto tokenizer = open_semantic_tokenizer(loaded.semantic_from, run.device);
-    at::Tensor tokens = speech_.empty()
-                            ? read_text(*tokenizer, run)
-                            : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
-    int64_t known = 0;
-    at::Tensor context;
-    if (!voice_.empty()) {
-      tokens = at::cat(
-          {tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0)), tokens},
-          1);
-      context = loaded.scale.apply(
-          features.encode(read_mono(voice_, features.rate_hz(), voice_seconds_).unsqueeze(0)));
-      known = context.size(1);
-    } else {
-      context = at::zeros({1, 0, features.dim()});
-    }
-    const int64_t frames =
-        frames_of_tokens(tokens.size(1), tokenizer->tokens_per_second(), features.frames_per_second());
-    require(frames > known, "[voicebox] there is nothing left to say after the voice's {} frames", known);
-    Condition condition;
-    condition.context = with_length(context, frames);
-    condition.tokens = tokens;
-    condition.hidden = at::ones({1, frames}, at::kBool);
-    condition.hidden.narrow(1, 0, known).fill_(false);
-    RowDraws draws(run.seed, "voicebox", 1);
-    const Sampled made = sample(loaded.model, condition, how_.sampling, draws);
-    const at::Tensor wave = features.decode(loaded.scale.undo(made.frames))[0];
-    const int64_t skip = known * features.samples_per_frame();
-    write(run.out, wave.narrow(0, skip, wave.size(0) - skip), features.rate_hz(), made.solution.evaluations,
-          run);
+  // What of the voice stands before what is made.
+  struct Before {
+    at::Tensor frames;  // [1, frames, dim], scaled
+    at::Tensor tokens;  // [1, n]; undefined: told nothing
+  };
+  Before before(const LoadedVoicebox& loaded, const SemanticTokenizer* tokenizer) const {
+    const AudioFeatures& features = *loaded.features;
+    Before known{at::zeros({1, 0, features.dim()}), at::empty({1, 0}, at::kLong)};
+    if (voice_.empty()) return known;
+    require(std::filesystem::exists(voice_),
+            "[voice] {} is no recording; voices that `voice save` kept are for models told by phonemes",
+            voice_);
+    known.frames = loaded.scale.apply(
+        features.encode(read_mono(voice_, features.rate_hz(), voice_seconds_).unsqueeze(0)));
+    if (tokenizer != nullptr)
+      known.tokens =
+          tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0));
+    return known;
   }
 
-  // [1, n] semantic tokens of the text
-  at::Tensor read_text(const SemanticTokenizer& tokenizer, const GenerationRun& run) const {
+  // [samples] of what follows the voice. tokens: [1, n] with the voice's, or undefined
+  at::Tensor after(LoadedVoicebox& loaded, const Before& known, const at::Tensor& tokens, int64_t frames,
+                   int64_t number, OdeWork& work) const {
+    const int64_t kept = known.frames.size(1);
+    require(frames > kept, "[voicebox] there is nothing left to say after the voice's {} frames", kept);
+    Condition condition;
+    condition.context = with_length(known.frames, frames);
+    condition.tokens = tokens;
+    condition.hidden = at::ones({1, frames}, at::kBool);
+    condition.hidden.narrow(1, 0, kept).fill_(false);
+    RowDraws draws(how_.seed, "voicebox", 1, number);
+    const Sampled made = sample(loaded.model, condition, how_.sampling, draws);
+    work += made.solution;
+    const at::Tensor wave = loaded.features->decode(loaded.scale.undo(made.frames))[0];
+    const int64_t skip = std::min(kept * loaded.features->samples_per_frame(), wave.size(0));
+    return wave.narrow(0, skip, wave.size(0) - skip);
+  }
+
+  void make_untold(LoadedVoicebox& loaded, const GenerationRun& run) const {
+    refuse(run,
+           {"text", "text_file", "edit", "speech", "batch", "speed", "durations", "aligner", "voice_text"},
+           "told what to say");
+    if (how_.seconds == 0)
+      throw UsageError("a model that is told nothing needs --seconds S: how much to make");
+    require(how_.sampling.guidance == 1, "[guidance] {} is told nothing: there is nothing to guide it by",
+            from_);
+    const Before known = before(loaded, nullptr);
+    const auto made = std::llround(how_.seconds * loaded.features->frames_per_second());
+    OdeWork work;
+    const at::Tensor wave = after(loaded, known, {}, known.frames.size(1) + made, 0, work);
+    if (run.hear) run.hear(wave_samples(wave), loaded.features->rate_hz());
+    write(run.out, wave, loaded.features->rate_hz(), work, run);
+  }
+
+  void say_tokens(LoadedVoicebox& loaded, const GenerationRun& run) const {
+    refuse(run, {"edit", "batch", "speed", "seconds", "durations", "aligner", "voice_text"},
+           "told by phonemes");
+    require(semantic_from_.empty() || loaded.semantic_from.empty(),
+            "[semantic_from] {} knows the tokens of {} and no others; leave it out", from_,
+            loaded.semantic_from);
+    const std::string& semantic_from = semantic_from_.empty() ? loaded.semantic_from : semantic_from_;
+    require(!semantic_from.empty(),
+            "[semantic_from] {} does not say whose tokens it knows (an imported file never does); name the "
+            "tokenizer",
+            from_);
+    const AudioFeatures& features = *loaded.features;
+    const auto tokenizer = open_semantic_tokenizer(semantic_from, run.device);
+    require(tokenizer->codebook_size() == loaded.model->config().tokens,
+            "[semantic_from] {} makes {} tokens, {} knows {}", semantic_from, tokenizer->codebook_size(),
+            from_, loaded.model->config().tokens);
+    const Before known = before(loaded, tokenizer.get());
+    OdeWork work;
+    const auto said = [&](const at::Tensor& tokens, int64_t number) {
+      const at::Tensor all = at::cat({known.tokens, tokens}, 1);
+      const at::Tensor wave =
+          after(loaded, known, all,
+                frames_of_tokens(all.size(1), tokenizer->tokens_per_second(), features.frames_per_second()),
+                number, work);
+      if (run.hear) run.hear(wave_samples(wave), features.rate_hz());
+      return wave;
+    };
+    if (!speech_.empty()) {
+      const at::Tensor heard = tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
+      const at::Tensor wave = said(heard, 0);
+      write(run.out, wave, features.rate_hz(), work, run);
+      return;
+    }
     if (reader_.empty())
       throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
+    spear_tts::Reader reader = open_reader(*tokenizer, run);
+    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
+    int64_t number = 0;
+    for (size_t line = 0; line < texts.size(); ++line) {
+      std::vector<at::Tensor> waves;
+      work = {};
+      for (const ScriptPart& part : read_script(texts[line])) {
+        if (part.sentence.empty()) {
+          waves.push_back(
+              at::zeros({std::llround(part.pause_seconds * static_cast<double>(features.rate_hz()))}));
+          if (run.hear) run.hear(wave_samples(waves.back()), features.rate_hz());
+          continue;
+        }
+        waves.push_back(said(read_text(reader, part.sentence, number, run), number));
+        ++number;
+      }
+      write(numbered_path(run.out, static_cast<int64_t>(line), static_cast<int64_t>(texts.size())),
+            at::cat(waves), features.rate_hz(), work, run);
+    }
+  }
+
+  spear_tts::Reader open_reader(const SemanticTokenizer& tokenizer, const GenerationRun& run) const {
     spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_), run.device);
     require(reader.repeats,
             "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
     require(reader.semantic_identity == tokenizer.identity(),
             "[reader] {} makes tokens of {}, voicebox knows those of {}", reader_, reader.semantic_identity,
             tokenizer.identity());
+    return reader;
+  }
+
+  // [1, n] semantic tokens of a sentence
+  static at::Tensor read_text(spear_tts::Reader& reader, const std::string& sentence, int64_t number,
+                              const GenerationRun& run) {
     spear_tts::Source source;
-    source.ids = at::tensor(reader.text->pieces(text_), at::kLong).unsqueeze(0).to(run.device);
+    source.ids = at::tensor(reader.text->pieces(sentence), at::kLong).unsqueeze(0).to(run.device);
     source.modality = spear_tts::Modality::text;
-    RowDraws draws(run.seed, "spear-tts", 1);
+    RowDraws draws(run.seed, "spear-tts", 1, number);
     const at::Tensor row = spear_tts::generate(reader.model, source, spear_tts::Modality::speech, {}, draws)
                                .tokens[0]
                                .to(at::kCPU);
@@ -321,7 +420,8 @@ class VoiceboxGeneration final : public Generation {
   }
 
   std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
-  std::string durations_, aligner_, vocoder_, copy_, edit_, edit_text_, replace_, with_;
+  std::string durations_, aligner_, vocoder_, features_from_, semantic_from_, copy_, edit_, edit_text_,
+      replace_, with_;
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
   double voice_seconds_ = 3;

@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "core/base/error.h"
+#include "data/base/unicode.h"
 #include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "systems/voicebox/phoneme_frames.h"
@@ -59,6 +60,22 @@ std::vector<ScriptPart> read_script(std::string_view text) {
   return parts;
 }
 
+std::string with_words_replaced(std::string_view text, std::string_view old, std::string_view with) {
+  const std::u32string whole = code_points(text), words = code_points(old);
+  const auto inside_word = [&](size_t i) { return is_letter(whole[i]) || is_number(whole[i]); };
+  std::vector<size_t> places;
+  for (size_t at = 0; !words.empty() && at + words.size() <= whole.size(); ++at) {
+    const size_t end = at + words.size();
+    if (at > 0 && inside_word(at - 1) && inside_word(at)) continue;
+    if (end < whole.size() && inside_word(end - 1) && inside_word(end)) continue;
+    if (lower(whole.substr(at, words.size())) == lower(words)) places.push_back(at);
+  }
+  require(!places.empty(), "[replace] the words `{}` are not in \"{}\"", old, text);
+  require(places.size() == 1, "[replace] `{}` is {} times in \"{}\"; give the words beside it as well", old,
+          places.size(), text);
+  return utf8(whole.substr(0, places[0])) + std::string(with) + utf8(whole.substr(places[0] + words.size()));
+}
+
 std::string words_of(const std::string& recording, const std::string& given, const char* flag) {
   if (!given.empty()) return given;
   const auto beside = std::filesystem::path(recording).replace_extension(".txt");
@@ -107,11 +124,12 @@ KnownSpeech Speaker::hear(const std::string& path, const std::string& text, doub
 }
 
 std::vector<at::Tensor> Speaker::sampled(const std::vector<Condition>& rows,
-                                         const std::vector<int64_t>& numbers, const Reading& how) {
+                                         const std::vector<int64_t>& numbers, const Reading& how,
+                                         OdeWork& work) {
   const SampledRows made = sample_together(voicebox_.model, rows, how.sampling, [&](size_t row) {
     return std::make_unique<RowDraws>(how.seed, "voicebox", 1, numbers[row]);
   });
-  evaluations_ += made.evaluations;
+  work += made.work;
   std::vector<at::Tensor> waves;
   for (const at::Tensor& frames : made.frames)
     waves.push_back(voicebox_.features->decode(voicebox_.scale.undo(frames))[0]);
@@ -151,7 +169,8 @@ Speaker::Sentence Speaker::prepare(const std::string& sentence, const KnownSpeec
   return result;
 }
 
-std::vector<at::Tensor> Speaker::read(const std::vector<Sentence>& together, const Reading& how) {
+std::vector<at::Tensor> Speaker::read(const std::vector<Sentence>& together, const Reading& how,
+                                      OdeWork& work) {
   const at::NoGradGuard no_grad;
   std::vector<Condition> rows;
   std::vector<int64_t> numbers;
@@ -159,7 +178,7 @@ std::vector<at::Tensor> Speaker::read(const std::vector<Sentence>& together, con
     rows.push_back(sentence.condition);
     numbers.push_back(sentence.number);
   }
-  std::vector<at::Tensor> waves = sampled(rows, numbers, how);
+  std::vector<at::Tensor> waves = sampled(rows, numbers, how, work);
   for (size_t i = 0; i < waves.size(); ++i) {
     const int64_t samples = waves[i].size(0);
     const int64_t skip = std::min(together[i].known * voicebox_.features->samples_per_frame(), samples);
@@ -178,12 +197,15 @@ Speaker::Remade Speaker::remake(const KnownSpeech& speech, int64_t from, int64_t
                               1);
   condition.hidden = at::zeros({1, from + made + after}, at::kBool);
   condition.hidden.narrow(1, from, made).fill_(true);
-  const at::Tensor wave = sampled({condition}, {0}, how)[0];
+  Remade result;
+  const at::Tensor wave = sampled({condition}, {0}, how, result.work)[0];
   const int64_t hop = voicebox_.features->samples_per_frame();
   const int64_t start = std::min(from * hop, wave.size(0)), end = std::min((from + made) * hop, wave.size(0));
   const double per_second = voicebox_.features->frames_per_second();
-  return {wave.narrow(0, start, end - start), static_cast<double>(from) / per_second,
-          static_cast<double>(to) / per_second};
+  result.wave = wave.narrow(0, start, end - start);
+  result.from_seconds = static_cast<double>(from) / per_second;
+  result.to_seconds = static_cast<double>(to) / per_second;
+  return result;
 }
 
 Speaker::Remade Speaker::replace(const KnownSpeech& speech, const std::string& text, const Reading& how) {

@@ -18,6 +18,10 @@ struct ScriptPart {
 };
 std::vector<ScriptPart> read_script(std::string_view text);
 
+// The text with `with` where it has `old`, as whole words in any case: "he" is not in "the". An Error where
+// it is not there, or more than once.
+std::string with_words_replaced(std::string_view text, std::string_view old, std::string_view with);
+
 // A recording of which it is known what is said and when.
 struct KnownSpeech {
   at::Tensor frames;  // [1, frames, dim], scaled
@@ -60,19 +64,19 @@ class Speaker {
   // voice: null for any
   Sentence prepare(const std::string& text, const KnownSpeech* voice, const Reading& how, int64_t number);
   // [samples] at rate_hz() of each; through the network as one batch, and each as it would be alone.
-  std::vector<at::Tensor> read(const std::vector<Sentence>& together, const Reading& how);
+  // work: what the solver did for it is added
+  std::vector<at::Tensor> read(const std::vector<Sentence>& together, const Reading& how, OdeWork& work);
 
   // A stretch of a recording made anew, and where it goes.
   struct Remade {
     at::Tensor wave;                          // [samples] at rate_hz()
+    OdeWork work;                             // of the solver
     double from_seconds = 0, to_seconds = 0;  // of the recording, what it takes the place of
   };
   // So that it says `text`: the phonemes that differ, and one on either side of them.
   Remade replace(const KnownSpeech& speech, const std::string& text, const Reading& how);
   // The same words again, for a stretch that is noisy.
   Remade repair(const KnownSpeech& speech, double from_seconds, double to_seconds, const Reading& how);
-
-  int64_t evaluations() const { return evaluations_; }  // of the network, so far
 
  private:
   // Frames `from` up to `to` of the recording give way to `made` ones; tokens [1, frames] of the whole
@@ -81,14 +85,13 @@ class Speaker {
                 const Reading& how);
   // [samples] of each condition; the noise of row i is that of sentence numbers[i].
   std::vector<at::Tensor> sampled(const std::vector<Condition>& rows, const std::vector<int64_t>& numbers,
-                                  const Reading& how);
+                                  const Reading& how, OdeWork& work);
   at::Tensor tokens_of(const Phonemes& phonemes, const std::vector<int64_t>& counts) const;  // [1, frames]
 
   LoadedVoicebox voicebox_;
   SpeechDurations durations_;
   std::unique_ptr<SpeechAligner> aligner_;
   Phonemizer phonemizer_;
-  int64_t evaluations_ = 0;
 };
 
 // `made` in place of what the recording has from one time to another, faded over at both seams inside that

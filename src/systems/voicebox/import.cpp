@@ -1,4 +1,7 @@
 // Voicebox of voicebox-pytorch, with its optimiser.
+#include <algorithm>
+#include <optional>
+
 #include "core/base/error.h"
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/system.h"
@@ -25,6 +28,24 @@ Json arguments_of(const TensorMap& state, const Json& given, const std::string& 
   return arguments;
 }
 
+// The rate that was asked for, which is not the one in force, and the cosine that it follows; how long the
+// warm-up was, from how many of the steps the scheduler has counted.
+void read_scheduler(const PickleValue& scheduler, int64_t steps, PhaseConfig& phase) {
+  const auto number = [&](const char* name) {
+    const PickleValue* found = scheduler.find(name);
+    return found ? found->number() : std::optional<double>();
+  };
+  const PickleValue* rates = scheduler.find("base_lrs");
+  if (rates && rates->items() && !rates->items()->empty())
+    phase.optimiser.learning_rate = rates->items()->front()->number().value_or(phase.optimiser.learning_rate);
+  const auto counted = static_cast<int64_t>(number("last_epoch").value_or(0));
+  const auto period = static_cast<int64_t>(number("T_max").value_or(0));
+  if (counted > 0 && counted <= steps) phase.schedule.warmup_steps = steps - counted;
+  if (period > 0) phase.schedule.decay_steps = period;
+  if (const auto minimum = number("eta_min"); minimum && *minimum <= phase.optimiser.learning_rate)
+    phase.schedule.minimum = std::max(0.0, *minimum);
+}
+
 }  // namespace
 
 ImportedCheckpoint import_voicebox(const PackageSource& source) {
@@ -48,6 +69,11 @@ ImportedCheckpoint import_voicebox(const PackageSource& source) {
   TaskConfig task;
   const std::vector<std::string> order = voicebox_pytorch::optimiser_order(*model, prefix);
   const bool optimiser = package.read_optimiser("optim", "network", order, &task.phase);
+  int64_t steps = 0;
+  for (const auto& [name, tensor] : package.tensors())
+    if (name.starts_with("optimiser.") && name.ends_with(".step"))
+      steps = std::max(steps, tensor.item<int64_t>());
+  if (const PickleValue* scheduler = package.part("scheduler")) read_scheduler(*scheduler, steps, task.phase);
   // Their norms of heads have a dimension more.
   for (const auto& parameter : model->named_parameters())
     for (const char* moment : {".first", ".second"}) {

@@ -27,6 +27,12 @@ std::string word_of(const FoundCheckpoint& found, const char* setting) {
   return found.checkpoint.meta.at("config").value(setting, "");
 }
 
+PhonemizerConfig phonemizer_of(const FoundCheckpoint& found) {
+  auto config = settings_of<PhonemizerConfig>(found, "phonemizer");
+  take_lexicon(config, found.checkpoint.tensors);
+  return config;
+}
+
 }  // namespace
 
 MelFramesConfig speech_mel() {
@@ -73,7 +79,7 @@ VoiceboxFile read_voicebox(const std::string& path, Weights weights, at::Device 
   loaded.features_identity = word_of(found, "features_identity");
   loaded.told_by = word_of(found, "told_by");
   loaded.semantic_from = word_of(found, "semantic_from");
-  if (settings.contains("phonemizer")) loaded.phonemizer = settings_of<PhonemizerConfig>(found, "phonemizer");
+  if (settings.contains("phonemizer")) loaded.phonemizer = phonemizer_of(found);
   loaded.phonemes = PhonemeTable(word_of(found, "phonemes"));
   file.mel = settings.contains("mel") ? settings_of<MelFramesConfig>(found, "mel") : speech_mel();
   file.features_from = word_of(found, "features_from");
@@ -83,11 +89,21 @@ VoiceboxFile read_voicebox(const std::string& path, Weights weights, at::Device 
 }  // namespace
 
 LoadedVoicebox load_voicebox(const std::string& path, Weights weights, const std::string& vocoder,
-                             at::Device device) {
+                             at::Device device, const std::string& given_features) {
   auto [loaded, features_from, mel] =
       kept_model<VoiceboxFile>("voicebox", path, weights_name(weights) + device.str(),
                                [&] { return read_voicebox(path, weights, device); });
+  require(given_features.empty() || features_from.empty(),
+          "[features_from] {} makes frames of {} and of nothing else; leave it out", path, features_from);
+  if (features_from.empty()) features_from = given_features;
+  require(!features_from.empty(),
+          "[features_from] {} does not say what its frames are (an imported file never does); name it: mel, "
+          "or a run or file of vocos, or a run of a codec",
+          path);
   loaded.features = open_features(features_from, mel, vocoder, device);
+  require(loaded.features->dim() == loaded.model->config().frame_dim,
+          "[features_from] {} has frames of {} values, {} makes such of {}", features_from,
+          loaded.features->dim(), path, loaded.model->config().frame_dim);
   return loaded;
 }
 
@@ -97,7 +113,7 @@ SpeechAligner::SpeechAligner(const std::string& path, at::Device device)
       })) {}
 
 SpeechAligner::SpeechAligner(const FoundCheckpoint& found, at::Device device)
-    : phonemizer_(settings_of<PhonemizerConfig>(found, "phonemizer")),
+    : phonemizer_(phonemizer_of(found)),
       table_(word_of(found, "phonemes")),
       mel_(settings_of<MelFramesConfig>(found, "mel")),
       model_(settings_of<AlignerConfig>(found, "model")) {

@@ -34,8 +34,10 @@ struct LoadedVoicebox {
   PhonemizerConfig phonemizer;
   PhonemeTable phonemes;
 };
+// features_from: for a model that does not say what its frames are, as one that was imported.
 LoadedVoicebox load_voicebox(const std::string& run_or_checkpoint, Weights weights,
-                             const std::string& vocoder = "", at::Device device = at::kCPU);
+                             const std::string& vocoder = "", at::Device device = at::kCPU,
+                             const std::string& features_from = "");
 
 // When phonemes are said.
 class SpeechAligner {

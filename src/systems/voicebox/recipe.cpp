@@ -66,7 +66,8 @@ class VoiceboxRecipe : public RecordingsRecipe {
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<VoiceboxTask>(model_, task_, scale_, features_, schema().json(), teacher_);
+    return std::make_unique<VoiceboxTask>(model_, task_, scale_, features_, schema().json(), teacher_,
+                                          kept_lexicon(phonemizer_));
   }
 
   Feed open(const OpenRequest& request) override {
@@ -147,6 +148,7 @@ class VoiceboxRecipe : public RecordingsRecipe {
             data.segment_seconds);
     Timings timings = read_timings(timings_);
     if (timings.from_melete) phonemizer_ = timings.phonemizer;
+    read_lexicon(phonemizer_);
     if (phonemes_.empty()) {
       std::vector<Phonemes> texts;
       for (const SpokenTiming& timing : timings.list) texts.push_back(timing.phonemes);

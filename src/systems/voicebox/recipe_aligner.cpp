@@ -30,6 +30,7 @@ class AlignerRecipe : public RecordingsRecipe {
 
   void settle() override {
     check();
+    read_lexicon(phonemizer_);
     if (phonemes_.empty()) phonemes_ = phonemes_of_data();
     table_ = PhonemeTable(phonemes_);
     settle_size(model_.phonemes, table_.size(), "model.phonemes", "texts");
@@ -42,7 +43,7 @@ class AlignerRecipe : public RecordingsRecipe {
   }
 
   std::unique_ptr<Task> make_task() override {
-    return std::make_unique<AlignerTask>(model_, task_, schema().json());
+    return std::make_unique<AlignerTask>(model_, task_, schema().json(), kept_lexicon(phonemizer_));
   }
 
   Feed open(const OpenRequest& request) override {

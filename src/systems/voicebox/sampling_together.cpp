@@ -68,7 +68,7 @@ SampledRows sample_together(Voicebox& model, const std::vector<Condition>& rows,
     noise.push_back(with_length(draws_of(i)->normal("noise", rows[i].context.sizes()), all.context.size(1)));
   const Sampled made = sample(model, all, how, at::cat(noise));
   SampledRows result;
-  result.evaluations = made.solution.evaluations;
+  result.work = made.solution;
   for (size_t i = 0; i < rows.size(); ++i)
     result.frames.push_back(
         made.frames.narrow(0, static_cast<int64_t>(i), 1).narrow(1, 0, rows[i].context.size(1)));

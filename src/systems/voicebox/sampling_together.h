@@ -18,7 +18,7 @@ Condition joined_rows(const std::vector<Condition>& rows);
 
 struct SampledRows {
   std::vector<at::Tensor> frames;  // [1, frames of that row, frame_dim]
-  int64_t evaluations = 0;         // of the network, all rows at once
+  OdeWork work;                    // of the solver, all rows at once
 };
 // draws_of: the draws of row i, as sample() takes them; a row's noise does not depend on the others.
 // A solver that chooses its own steps would see the padding: more than one row is refused.

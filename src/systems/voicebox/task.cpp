@@ -9,6 +9,7 @@
 #include "nn/frozen.h"
 #include "run/sample_writer.h"
 #include "systems/voicebox/masks.h"
+#include "systems/voicebox/phoneme_frames.h"
 
 namespace melete::voicebox {
 
@@ -16,6 +17,8 @@ namespace {
 
 constexpr int64_t kSamplesShown = 2;
 constexpr int64_t kTimeParts = 4;  // validation losses by stretches of the way
+constexpr int64_t kWord = 4;       // phonemes that are made from what is around them
+constexpr double kVoiceSeconds = 3;
 
 // bool [items, n] where the frames are: true where a row has some; undefined where all rows are whole
 at::Tensor valid_frames(const at::Tensor& lengths, const at::Tensor& frames) {
@@ -52,13 +55,14 @@ void describe(Schema& s, TaskConfig& c) {
 
 VoiceboxTask::VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config, const FrameScale& scale,
                            std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config,
-                           Voicebox teacher)
+                           Voicebox teacher, at::Tensor lexicon)
     : config_(config),
       scale_(scale),
       features_(std::move(features)),
       whole_config_(std::move(whole_config)),
       model_(model),
-      teacher_(std::move(teacher)) {
+      teacher_(std::move(teacher)),
+      lexicon_(std::move(lexicon)) {
   if (teacher_.is_empty()) return;
   const at::NoGradGuard no_grad;
   const auto known = teacher_->named_parameters();
@@ -106,8 +110,25 @@ Losses VoiceboxTask::validate(const Batch& batch, const StepContext& context) {
   Losses all = with_draft(losses);
   all.named.emplace_back("loss", losses.rows.mean());
   for (const auto& named : losses_by_time(losses, kTimeParts)) all.named.push_back(named);
-  all.chance = {{"loss", losses.chance}};
+  // The same times, with all hidden that sampling hides.
+  const FlowBatch whole = flow_batch(batch);
+  FlowDraws as_sampled;
+  as_sampled.noise = sent_to(whole.frames.device(), context.draws->normal("noise", whole.frames.sizes()));
+  as_sampled.times = losses.times;
+  as_sampled.hidden = hidden_in_sampling(whole);
+  const FlowLosses sampled = flow_matching_losses(model_, whole, flow, as_sampled);
+  all.named.emplace_back("loss as sampled", sampled.rows.mean());
+  all.chance = {{"loss", losses.chance}, {"loss as sampled", sampled.chance}};
   return all;
+}
+
+// What is read is hidden as a whole; what is told nothing goes on from a beginning.
+at::Tensor VoiceboxTask::hidden_in_sampling(const FlowBatch& flow) const {
+  const int64_t rows = flow.frames.size(0), frames = flow.frames.size(1);
+  const at::Tensor hidden = at::ones({rows, frames}, flow.frames.options().dtype(at::kBool));
+  if (model_->told()) return hidden;
+  const at::Tensor lengths = row_lengths(flow.valid, rows, frames, flow.frames.device());
+  return at::arange(frames, lengths.options()).unsqueeze(0) * 3 >= lengths.unsqueeze(1);
 }
 
 // Whole sentences read from what is said alone.
@@ -132,7 +153,29 @@ Losses VoiceboxTask::validate_distilled(const Batch& batch, const StepContext& c
   return all;
 }
 
-// What was held out, made again from what is said alone ("read"), and with its middle third made from what is
+// The sentence of a row in the voice of another: frames of that one's beginning stand before it.
+// -> [1, frames of the row, frame_dim]
+at::Tensor VoiceboxTask::in_voice_of(const FlowBatch& flow, const at::Tensor& lengths, int64_t row,
+                                     int64_t voice) {
+  const int64_t padded = flow.frames.size(1), tokens = flow.tokens.size(1);
+  const auto length = lengths[row].item<int64_t>();
+  const auto known = std::min(lengths[voice].item<int64_t>(),
+                              static_cast<int64_t>(kVoiceSeconds * features_->frames_per_second()));
+  const auto tokens_of = [&](int64_t of, int64_t frames) {  // at their own pace
+    return flow.tokens.narrow(0, of, 1).narrow(1, 0, (frames * tokens + padded - 1) / padded);
+  };
+  Condition condition;
+  condition.context = at::cat({flow.frames.narrow(0, voice, 1).narrow(1, 0, known),
+                               flow.frames.narrow(0, row, 1).narrow(1, 0, length)},
+                              1);
+  condition.tokens = at::cat({tokens_of(voice, known), tokens_of(row, length)}, 1);
+  condition.hidden = (at::arange(known + length, lengths.options()) >= known).unsqueeze(0);
+  RowDraws draws(0, "voicebox", 1, row);
+  return sample(model_, condition, config_.sampling, draws).frames.narrow(1, known, length);
+}
+
+// What was held out, made again from what is said alone ("read"), so in the voice of the item beside it
+// ("other_voice"), and with a word (or, where it is not told phonemes, the middle third) made from what is
 // around it ("infilled"); beside them what the frames alone lose on their way back to sound.
 void VoiceboxTask::write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) {
   if (!features_) return;
@@ -152,7 +195,9 @@ void VoiceboxTask::write_samples(const Batch& batch, const std::string& label, S
   };
   const at::Tensor places = at::arange(frames, lengths.options()).unsqueeze(0) * 3;
   const at::Tensor middle =
-      at::logical_and(places >= lengths.unsqueeze(1), places < 2 * lengths.unsqueeze(1));
+      flow.tokens.defined() && flow.tokens.size(1) == frames
+          ? phonemes_in_the_middle(flow.tokens, lengths, kWord)
+          : at::logical_and(places >= lengths.unsqueeze(1), places < 2 * lengths.unsqueeze(1));
   const at::Tensor copies = features_->decode(scale_.undo(flow.frames));
   const at::Tensor infilled = made(middle);
   const at::Tensor read = model_->told() ? made(at::ones_like(middle)) : at::Tensor();
@@ -169,6 +214,11 @@ void VoiceboxTask::write_samples(const Batch& batch, const std::string& label, S
     if (label == "online") writer.audio(name + "_copy", of_row(copies), rate_hz);
     write(infilled, "_infilled_");
     write(read, "_read_");
+    if (!model_->told() || some.items() < 2) continue;
+    const int64_t voice = (row + 1) % some.items();
+    const at::Tensor spoken = features_->decode(scale_.undo(in_voice_of(flow, lengths, row, voice)));
+    writer.audio(name + "_other_voice_" + label, spoken[0], rate_hz);
+    writer.spectrogram_pair(name + "_other_voice_" + label, of_row(copies), spoken[0], rate_hz);
   }
 }
 

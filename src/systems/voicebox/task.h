@@ -35,10 +35,10 @@ void describe(Schema& schema, TaskConfig& config);
 class VoiceboxTask : public Task {
  public:
   // features: makes samples audible; null: there are none. teacher: whose sampling is to be learned; null: it
-  // learns from speech alone
+  // learns from speech alone. lexicon: as kept_lexicon() has it, for the checkpoints
   VoiceboxTask(const VoiceboxConfig& model, const TaskConfig& config, const FrameScale& scale,
                std::shared_ptr<const AudioFeatures> features, nlohmann::ordered_json whole_config,
-               Voicebox teacher = nullptr);
+               Voicebox teacher = nullptr, at::Tensor lexicon = {});
 
   std::string name() const override { return "voicebox"; }
   torch::nn::Module& model() override { return *model_; }
@@ -46,6 +46,9 @@ class VoiceboxTask : public Task {
   nlohmann::ordered_json config() const override { return whole_config_; }
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
+  void save_state(TensorMap& tensors) const override {
+    if (lexicon_.defined()) tensors["phonemizer.lexicon"] = lexicon_;
+  }
   // The flow's own loss is beside what the draft leaves open, and rises as that gets less.
   MainFigure main_figure() const override { return {model_->drafter.is_empty() ? "loss" : "draft", false}; }
 
@@ -55,6 +58,8 @@ class VoiceboxTask : public Task {
   FlowBatch flow_batch(const Batch& batch) const;
   Losses validate_distilled(const Batch& batch, const StepContext& context);
   Voicebox& teacher_on(at::Device device);
+  at::Tensor hidden_in_sampling(const FlowBatch& flow) const;  // bool [batch, frames]
+  at::Tensor in_voice_of(const FlowBatch& flow, const at::Tensor& lengths, int64_t row, int64_t voice);
 
   TaskConfig config_;
   FrameScale scale_;
@@ -62,6 +67,7 @@ class VoiceboxTask : public Task {
   nlohmann::ordered_json whole_config_;
   Voicebox model_;
   Voicebox teacher_{nullptr};
+  at::Tensor lexicon_;
 };
 
 }  // namespace melete::voicebox

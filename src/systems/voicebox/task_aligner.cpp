@@ -59,8 +59,8 @@ void describe(Schema& s, AlignerTaskConfig& c) {
 }
 
 AlignerTask::AlignerTask(const AlignerConfig& model, const AlignerTaskConfig& config,
-                         nlohmann::ordered_json whole_config)
-    : config_(config), whole_config_(std::move(whole_config)), model_(model) {}
+                         nlohmann::ordered_json whole_config, at::Tensor lexicon)
+    : config_(config), whole_config_(std::move(whole_config)), lexicon_(std::move(lexicon)), model_(model) {}
 
 Losses AlignerTask::losses(const Batch& batch, bool binarised, double prior_share, bool with_chance) {
   const AlignerInput input = aligner_input(batch);

@@ -21,8 +21,9 @@ void describe(Schema& schema, AlignerTaskConfig& config);
 // Batches have "mel" [items, frames, mels] and "phonemes" int64 [items, n], both with their lengths.
 class AlignerTask : public Task {
  public:
+  // lexicon: as kept_lexicon() has it, for the checkpoints
   AlignerTask(const AlignerConfig& model, const AlignerTaskConfig& config,
-              nlohmann::ordered_json whole_config);
+              nlohmann::ordered_json whole_config, at::Tensor lexicon = {});
 
   std::string name() const override { return "aligner"; }
   torch::nn::Module& model() override { return *model_; }
@@ -30,6 +31,9 @@ class AlignerTask : public Task {
   nlohmann::ordered_json config() const override { return whole_config_; }
   Losses validate(const Batch& batch, const StepContext& context) override;
   void write_samples(const Batch& batch, const std::string& label, SampleWriter& writer) override;
+  void save_state(TensorMap& tensors) const override {
+    if (lexicon_.defined()) tensors["phonemizer.lexicon"] = lexicon_;
+  }
   // The whole loss gains a part on the way.
   MainFigure main_figure() const override { return {"forward_sum", false}; }
 
@@ -38,6 +42,7 @@ class AlignerTask : public Task {
 
   AlignerTaskConfig config_;
   nlohmann::ordered_json whole_config_;
+  at::Tensor lexicon_;
   Aligner model_;
   at::Tensor guessed_;  // forward-sum loss of the first batch, were all phonemes equally like all frames
 };
