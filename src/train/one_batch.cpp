@@ -109,7 +109,7 @@ OneBatchResult overfit_one_batch(Task& task, BatchSource& source, TrainerConfig 
   const ValidationReport before = trainer.validate().front();
   const RunResult run = trainer.run(stop);
   require(run.outcome != Outcome::failed, "{}", run.reason);
-  require(!seen.last.empty(), "[overfit-one-batch] no step could be taken");
+  require(!seen.last.empty(), "[overfit_one_batch] no step could be taken");
   const ValidationReport after = trainer.validate().front();
   reporter.validation(after);
 
