@@ -20,8 +20,8 @@ const fs::path kSources = fs::path(MELETE_SOURCE_DIR) / "src";
 const std::vector<std::string> kOrder = {"core",       "config",  "dist",    "io",     "data",     "kernels",
                                          "nn",         "losses",  "run",     "train",  "generate", "roles",
                                          "pretrained", "measure", "systems", "studio", "cli"};
-const std::vector<std::string> kRooms = {"soundstream", "audiolm", "spear_tts", "vocos",
-                                         "voicebox",    "musiclm", "muse"};
+const std::vector<std::string> kRooms = {"soundstream", "audiolm", "vocos", "voicebox",
+                                         "spear_tts",   "musiclm", "muse"};
 
 size_t place(const std::vector<std::string>& order, const std::string& name) {
   return static_cast<size_t>(std::find(order.begin(), order.end(), name) - order.begin());

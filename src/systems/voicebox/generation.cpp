@@ -8,14 +8,11 @@
 #include "data/base/text_lines.h"
 #include "generate/product_precision.h"
 #include "generate/runge_kutta.h"
-#include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
-#include "roles/open.h"
-#include "systems/spear_tts/generate.h"
-#include "systems/spear_tts/load.h"
 #include "systems/voicebox/generation_speech.h"
+#include "systems/voicebox/generation_tokens.h"
 #include "systems/voicebox/sampling_together.h"
 #include "systems/voicebox/saved_voice.h"
 #include "systems/voicebox/system.h"
@@ -64,7 +61,6 @@ class VoiceboxGeneration final : public Generation {
     s.option("copy", copy_, "recording that becomes frames and sound again: what the vocoder alone loses");
     s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
-    s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
@@ -265,62 +261,20 @@ class VoiceboxGeneration final : public Generation {
   }
 
   void say_tokens(LoadedVoicebox& loaded, const GenerationRun& run) const {
-    if (!edit_.empty() || !text_file_.empty())
-      throw UsageError("--edit and --text_file are for a model that is told by phonemes");
-    const auto& features = *loaded.features;
-    const auto tokenizer = open_semantic_tokenizer(loaded.semantic_from, run.device);
-    at::Tensor tokens = speech_.empty()
-                            ? read_text(*tokenizer, run)
-                            : tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
-    int64_t known = 0;
-    at::Tensor context;
-    if (!voice_.empty()) {
-      tokens = at::cat(
-          {tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0)), tokens},
-          1);
-      context = loaded.scale.apply(
-          features.encode(read_mono(voice_, features.rate_hz(), voice_seconds_).unsqueeze(0)));
-      known = context.size(1);
-    } else {
-      context = at::zeros({1, 0, features.dim()});
-    }
-    const int64_t frames =
-        frames_of_tokens(tokens.size(1), tokenizer->tokens_per_second(), features.frames_per_second());
-    require(frames > known, "[voicebox] there is nothing left to say after the voice's {} frames", known);
-    Condition condition;
-    condition.context = with_length(context, frames);
-    condition.tokens = tokens;
-    condition.hidden = at::ones({1, frames}, at::kBool);
-    condition.hidden.narrow(1, 0, known).fill_(false);
-    RowDraws draws(run.seed, "voicebox", 1);
-    const Sampled made = sample(loaded.model, condition, how_.sampling, draws);
-    const at::Tensor wave = features.decode(loaded.scale.undo(made.frames))[0];
-    const int64_t skip = known * features.samples_per_frame();
-    write(run.out, wave.narrow(0, skip, wave.size(0) - skip), features.rate_hz(), made.solution.evaluations,
-          run);
+    if (speech_.empty())
+      throw UsageError(
+          "this model is told by semantic tokens: give --speech RECORDING; texts are read by `melete "
+          "generate "
+          "spear-tts --voicebox RUN`");
+    TokenSpeaker speaker(std::move(loaded), run.device);
+    if (!voice_.empty()) speaker.take_voice(voice_, voice_seconds_);
+    const SemanticTokenizer& tokenizer = speaker.tokenizer();
+    const auto said = speaker.say(tokenizer.tokenize(read_mono(speech_, tokenizer.rate_hz()).unsqueeze(0)),
+                                  how_.sampling, run.seed);
+    write(run.out, said.wave, speaker.rate_hz(), said.evaluations, run);
   }
 
-  // [1, n] semantic tokens of the text
-  at::Tensor read_text(const SemanticTokenizer& tokenizer, const GenerationRun& run) const {
-    if (reader_.empty())
-      throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
-    spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_), run.device);
-    require(reader.repeats,
-            "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
-    require(reader.semantic_identity == tokenizer.identity(),
-            "[reader] {} makes tokens of {}, voicebox knows those of {}", reader_, reader.semantic_identity,
-            tokenizer.identity());
-    spear_tts::Source source;
-    source.ids = at::tensor(reader.text->pieces(text_), at::kLong).unsqueeze(0).to(run.device);
-    source.modality = spear_tts::Modality::text;
-    RowDraws draws(run.seed, "spear-tts", 1);
-    const at::Tensor row = spear_tts::generate(reader.model, source, spear_tts::Modality::speech, {}, draws)
-                               .tokens[0]
-                               .to(at::kCPU);
-    return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))}).unsqueeze(0);
-  }
-
-  std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
+  std::string from_, speech_, text_, text_file_, voice_, voice_text_, weights_ = "ema";
   std::string durations_, aligner_, vocoder_, copy_, edit_, edit_text_, replace_, with_;
   std::vector<double> denoise_;
   std::vector<std::string> compare_;
