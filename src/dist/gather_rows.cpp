@@ -1,4 +1,4 @@
-#include "systems/musiclm/task_gather.h"
+#include "dist/gather_rows.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -7,7 +7,7 @@
 
 #include "dist/group.h"
 
-namespace melete::musiclm {
+namespace melete {
 
 namespace {
 
@@ -59,4 +59,4 @@ GatheredRows gather_rows(Group& group, const at::Tensor& own) {
   return {GatherRows::apply(own, rows), rows.first_row()};
 }
 
-}  // namespace melete::musiclm
+}  // namespace melete

@@ -6,10 +6,8 @@
 #include <cstdint>
 
 namespace melete {
-class Group;
-}
 
-namespace melete::musiclm {
+class Group;
 
 struct GatheredRows {
   at::Tensor all;         // [rows of all ranks, width], rank by rank
@@ -21,4 +19,4 @@ struct GatheredRows {
 // order.
 GatheredRows gather_rows(Group& group, const at::Tensor& own);
 
-}  // namespace melete::musiclm
+}  // namespace melete

@@ -17,4 +17,11 @@ class GroupMember {
   Group* group_ = nullptr;
 };
 
+// A model whose task wants to know the group: that of the training, which the trainer shows it.
+template <class Module>
+struct InGroup : Module, GroupMember {
+  using Module::Module;
+  Group* group() const { return group_; }  // null: alone
+};
+
 }  // namespace melete

@@ -18,8 +18,8 @@ namespace {
 
 std::vector<System>& all() {
   static std::vector<System> list = {
-      soundstream_system(), audiolm_system(), spear_tts_system(), vocos_system(),
-      voicebox_system(),    musiclm_system(), muse_system(),
+      soundstream_system(), audiolm_system(), vocos_system(), voicebox_system(),
+      spear_tts_system(),   musiclm_system(), muse_system(),
   };
   return list;
 }

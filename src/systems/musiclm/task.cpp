@@ -11,12 +11,12 @@
 #include "core/base/error.h"
 #include "core/device.h"
 #include "data/batch.h"
+#include "dist/gather_rows.h"
 #include "dist/group.h"
 #include "dist/group_member.h"
 #include "nn/draws.h"
 #include "run/sample_writer.h"
 #include "systems/musiclm/retrieval.h"
-#include "systems/musiclm/task_gather.h"
 
 namespace melete::musiclm {
 
@@ -25,12 +25,6 @@ namespace {
 constexpr int64_t kSamplesShown = 4, kTextsShown = 3;
 constexpr double kCollapsed = 0.95;  // both towers' crowding above this: nothing tells rows apart any more
 const std::vector<int64_t> kRecallAt = {1, 5, 10};
-
-// The trainer shows the group to modules that are members.
-struct MulanInGroup : MulanImpl, GroupMember {
-  explicit MulanInGroup(const MulanConfig& config) : MulanImpl(config) {}
-  Group* group() const { return group_; }
-};
 
 // Both towers' latents as rows: [batch, 2, 1 + layers, dim], and back.
 at::Tensor as_rows(const PairLatents& pairs) {
@@ -110,7 +104,7 @@ MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
     : config_(config),
       text_(std::move(text)),
       whole_config_(std::move(whole_config)),
-      model_(std::static_pointer_cast<MulanImpl>(std::make_shared<MulanInGroup>(model))),
+      model_(std::static_pointer_cast<MulanImpl>(std::make_shared<InGroup<MulanImpl>>(model))),
       columns_(batch_size) {
   require(text_ != nullptr, "[mulan] the text tower needs a tokenizer");
   config.templates.check();
@@ -122,7 +116,7 @@ MulanTask::MulanTask(const MulanConfig& model, const MulanTaskConfig& config,
 }
 
 Group* MulanTask::group() const {
-  return dynamic_cast<MulanInGroup&>(*model_.ptr()).group();
+  return dynamic_cast<InGroup<MulanImpl>&>(*model_.ptr()).group();
 }
 
 std::vector<Phase> MulanTask::phases() {

@@ -1,5 +1,7 @@
 #include "systems/spear_tts/decoder.h"
 
+#include <limits>
+
 #include "core/base/error.h"
 
 namespace melete::spear_tts {
@@ -19,11 +21,26 @@ Decoder::Decoder(TextToSemanticImpl& model, const Source& source, const DecoderO
   const at::NoGradGuard no_grad;
   cache_ = model.decoder->make_cache(model.encode(source), options.longest + options.ahead, rows_per_source_,
                                      guided_);
-  if (options.by_operators || !DecoderStep::fits(*model.decoder, cache_.rows())) return;
+  // Operators are quicker for many rows, but know only the weights as they are.
+  most_lines_ = options.storage == WeightStorage::float32 ? kFewRows : std::numeric_limits<int64_t>::max();
+  if (options.by_operators || !DecoderStep::fits(*model.decoder) || cache_.rows() > most_lines_) return;
   step_.emplace(*model.decoder, options.storage);
   head_.emplace(vocabulary_.embedding->weight.detach(), at::Tensor(), options.storage);
   if (model.has_early_exit() && options.ahead > 0) early_head_.emplace(*model.early_exit, options.storage);
 }
+
+namespace {
+
+// A head goes back to the weights as they are when it gets many rows. x [..., dim] -> [..., classes]
+at::Tensor few_at_a_time(const LogitHead& head, const at::Tensor& x) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : x.reshape({-1, x.size(-1)}).split(kFewRows)) parts.push_back(head(part));
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = -1;
+  return at::cat(parts).view(sizes);
+}
+
+}  // namespace
 
 at::Tensor Decoder::embed(const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
@@ -34,7 +51,7 @@ at::Tensor Decoder::embed(const at::Tensor& ids) {
 at::Tensor Decoder::run(const at::Tensor& streams, const std::vector<int64_t>& first, LayerRange layers) {
   std::vector<int64_t> positions = first;
   if (guided_) positions.insert(positions.end(), first.begin(), first.end());
-  if (step_ && streams.size(0) * streams.size(1) <= kFewRows)
+  if (step_ && streams.size(0) * streams.size(1) <= most_lines_)
     return step_->forward(streams, positions, layers, cache_);
   return model_.decoder->run(streams, positions, layers, cache_);
 }
@@ -48,6 +65,7 @@ at::Tensor Decoder::guide(const at::Tensor& all) const {
 at::Tensor Decoder::logits(const at::Tensor& streams) {
   const at::NoGradGuard no_grad;
   const at::Tensor normed = model_.decoder->norm(streams);
+  if (head_ && most_lines_ > kFewRows) return guide(few_at_a_time(*head_, normed));
   if (head_) return guide((*head_)(normed));
   return guide(vocabulary_.logits(normed));
 }

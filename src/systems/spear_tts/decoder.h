@@ -62,6 +62,7 @@ class Decoder {
   std::optional<DecoderStep> step_;
   std::optional<LogitHead> head_;
   std::optional<EarlyExitStep> early_head_;
+  int64_t most_lines_ = kFewRows;  // that go through the packed weights at once
 };
 
 }  // namespace melete::spear_tts

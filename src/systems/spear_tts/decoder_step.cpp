@@ -25,6 +25,14 @@ float* values_of(const at::Tensor& tensor) {
   return tensor.data_ptr<float>();
 }
 
+// As RowWeights::multiply, for any number of lines: a few at a time. x [lines, inputs] side by side
+void multiply(const RowWeights& weights, const float* x, int64_t lines, const float* bias, float* y,
+              int64_t y_step, bool add = false) {
+  for (int64_t first = 0; first < lines; first += kFewRows)
+    weights.multiply(x + first * weights.inputs(), std::min(kFewRows, lines - first), bias,
+                     y + first * y_step, y_step, add);
+}
+
 void norm_rows(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& y) {
   const int64_t n = gain.size(0);
   for (int64_t row = 0; row < x.size(0); ++row)
@@ -67,16 +75,16 @@ void FeedForwardStep::add_to(const at::Tensor& x) const {
   const at::Tensor normed = at::empty_like(x), wide = at::empty({rows, 2 * inner}, x.options()),
                    narrow = at::empty({rows, inner}, x.options());
   norm_rows(x, norm_, normed);
-  input_.multiply(values_of(normed), rows, values_of(input_bias_), values_of(wide), 2 * inner);
+  multiply(input_, values_of(normed), rows, values_of(input_bias_), values_of(wide), 2 * inner);
   for (int64_t row = 0; row < rows; ++row)
     gated_gelu_row(values_of(wide) + row * 2 * inner, values_of(narrow) + row * inner, inner,
                    GateOrder::value_first);
-  output_.multiply(values_of(narrow), rows, values_of(output_bias_), values_of(x), x.size(1), true);
+  multiply(output_, values_of(narrow), rows, values_of(output_bias_), values_of(x), x.size(1), true);
 }
 
-bool DecoderStep::fits(TransformerImpl& writer, int64_t rows) {
+bool DecoderStep::fits(TransformerImpl& writer) {
   const at::Tensor& weight = writer.norm->weight;
-  return rows <= kFewRows && weight.device().is_cpu() && weight.scalar_type() == at::kFloat &&
+  return weight.device().is_cpu() && weight.scalar_type() == at::kFloat &&
          autocast_type(at::kCPU, at::kFloat) == at::kFloat;
 }
 
@@ -99,8 +107,8 @@ void DecoderStep::attend_own(const Layer& layer, const Cache::Layer& kept, const
                              Work& w) const {
   const int64_t width = config_.heads * config_.head_dim, keys = config_.key_heads * config_.head_dim;
   norm_rows(w.x, layer.norm, w.normed);
-  layer.query.multiply(values_of(w.normed), w.lines, nullptr, values_of(w.queries), width);
-  layer.key_value.multiply(values_of(w.normed), w.lines, nullptr, values_of(w.pairs), 2 * keys);
+  multiply(layer.query, values_of(w.normed), w.lines, nullptr, values_of(w.queries), width);
+  multiply(layer.key_value, values_of(w.normed), w.lines, nullptr, values_of(w.pairs), 2 * keys);
   for (int64_t line = 0; line < w.lines; ++line) {
     const int64_t position = w.positions[static_cast<size_t>(line)];
     const float* const cosine = values_of(cache.rotation.cosine) + position * cache.rotation.cosine.stride(0);
@@ -123,7 +131,7 @@ void DecoderStep::attend_own(const Layer& layer, const Cache::Layer& kept, const
     attention.keys = w.positions[static_cast<size_t>(line)] + 1;
     attend_position(attention, values_of(w.scores), values_of(w.mixed) + line * width);
   }
-  layer.output.multiply(values_of(w.mixed), w.lines, nullptr, values_of(w.x), config_.dim, true);
+  multiply(layer.output, values_of(w.mixed), w.lines, nullptr, values_of(w.x), config_.dim, true);
 }
 
 // The same for what was read, once for all rows of a context; those without one find the learned value.
@@ -131,7 +139,7 @@ void DecoderStep::attend_context(const Layer& layer, const Cache::Layer& kept, c
                                  Work& w) const {
   const int64_t width = config_.heads * config_.head_dim;
   norm_rows(w.x, layer.cross_norm, w.normed);
-  layer.cross_query.multiply(values_of(w.normed), w.lines, nullptr, values_of(w.queries), width);
+  multiply(layer.cross_query, values_of(w.normed), w.lines, nullptr, values_of(w.queries), width);
   PositionAttention attention = attention_of(config_, config_.heads, kept.cross);
   attention.keys = kept.cross.size(1);
   attention.queries = cache.rows_per_context * w.lines_per_row;
@@ -147,7 +155,7 @@ void DecoderStep::attend_context(const Layer& layer, const Cache::Layer& kept, c
   for (; line < w.lines; ++line)
     std::memcpy(values_of(w.mixed) + line * width, values_of(layer.null_value),
                 static_cast<size_t>(width) * sizeof(float));
-  layer.cross_output.multiply(values_of(w.mixed), w.lines, nullptr, values_of(w.x), config_.dim, true);
+  multiply(layer.cross_output, values_of(w.mixed), w.lines, nullptr, values_of(w.x), config_.dim, true);
 }
 
 at::Tensor DecoderStep::forward(const at::Tensor& x, const std::vector<int64_t>& first, LayerRange range,
@@ -158,7 +166,6 @@ at::Tensor DecoderStep::forward(const at::Tensor& x, const std::vector<int64_t>&
   require(static_cast<int64_t>(first.size()) == rows && rows == cache.rows() && last <= cache.capacity(),
           "[spear-tts] expected positions below {} for each of {} rows, got {} for {} rows", cache.capacity(),
           cache.rows(), last, rows);
-  require(lines <= kFewRows, "[spear-tts] expected at most {} positions, got {}", kFewRows, lines);
   require(cache.context_hidden.is_contiguous(), "[spear-tts] expected the contexts' masks side by side");
   const int64_t width = config_.heads * config_.head_dim;
   const int64_t scores = std::max(last, cache.rows_per_context * n * cache.layers.front().cross.size(1));
@@ -193,7 +200,9 @@ at::Tensor EarlyExitStep::operator()(const at::Tensor& stream) const {
   const at::Tensor x = stream.clone(at::MemoryFormat::Contiguous), normed = at::empty_like(x);
   feed_forward_.add_to(x);
   norm_rows(x, norm_, normed);
-  return output_.multiply(normed, at::Tensor());
+  const at::Tensor logits = at::empty({x.size(0), output_.outputs()}, x.options());
+  multiply(output_, values_of(normed), x.size(0), nullptr, values_of(logits), output_.outputs());
+  return logits;
 }
 
 }  // namespace melete::spear_tts

@@ -22,13 +22,14 @@ class FeedForwardStep {
 
 class DecoderStep {
  public:
-  // Whether this is for that writer and so many rows: float32 on the CPU, without autocast.
-  static bool fits(TransformerImpl& writer, int64_t rows);
+  // Whether this is for that writer: float32 on the CPU, without autocast.
+  static bool fits(TransformerImpl& writer);
 
   DecoderStep(TransformerImpl& writer, WeightStorage storage);
 
   // The positions first[row], first[row] + 1, ... of each row through some layers, as TransformerImpl::run
-  // does it: what is before them must be in the cache, to which they are added. At most kFewRows positions.
+  // does it: what is before them must be in the cache, to which they are added. Any number of positions, but
+  // weights are read once for every kFewRows of them.
   // x [rows, n, dim] -> [rows, n, dim], not normalised
   at::Tensor forward(const at::Tensor& x, const std::vector<int64_t>& first, LayerRange range, Cache& cache);
 

@@ -1,5 +1,4 @@
-// `melete generate spear-tts`: text to semantic tokens, and on to sound through AudioLM's coarse and fine
-// stages.
+// `melete generate spear-tts`: text to semantic tokens, and on to sound.
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -12,8 +11,7 @@
 #include "data/base/spoken_english.h"
 #include "io/audio_tensor.h"
 #include "io/base/atomic_file.h"
-#include "roles/open.h"
-#include "systems/audiolm/load.h"
+#include "systems/spear_tts/generation_sound.h"
 #include "systems/spear_tts/load.h"
 #include "systems/spear_tts/reading.h"
 #include "systems/spear_tts/system.h"
@@ -43,11 +41,7 @@ class SpearGeneration final : public Generation {
     s.option("longest_passage", longest_passage_, "longer sentences are said in parts")
         .at_least(10)
         .unit("characters");
-    s.option("coarse", coarse_, "run of AudioLM's coarse stage: makes sound of the tokens");
-    s.option("fine", fine_, "run of its fine stage; without one, sound is coarse");
-    s.option("codec", codec_, "codec; default: the one the coarse stage was trained with");
-    s.option("voice", voice_, "recording whose voice is to speak, at any rate");
-    s.option("voice_seconds", voice_seconds_, "take only this much of it").at_least(0.1).unit("s");
+    melete::spear_tts::describe(s, sound_);
     s.option("compare", compare_,
              "speculative: decode once more without drafts, and say how much sooner it was");
     s.option("read_back", read_back_,
@@ -61,7 +55,9 @@ class SpearGeneration final : public Generation {
   std::vector<std::string> examples() const override {
     return {"spear-tts --from runs/tts --text \"Hello there.\" -o tokens.txt",
             "spear-tts --from runs/tts --text \"Hello there.\" --coarse runs/coarse --fine runs/fine --voice "
-            "me.wav -o out.wav"};
+            "me.wav -o out.wav",
+            "spear-tts --from runs/tts --text \"Hello there.\" --voicebox runs/voicebox --vocoder runs/vocos "
+            "-o out.wav"};
   }
   std::vector<std::string> extensions() const override { return {".wav", ".flac", ".ogg", ".txt"}; }
   bool streams() const override { return true; }
@@ -71,9 +67,11 @@ class SpearGeneration final : public Generation {
     if (text_.empty() == text_file_.empty())
       throw UsageError("expected --text WORDS or --text_file FILE, one of them");
     const bool as_tokens = run.out.ends_with(".txt");
-    if (!as_tokens && coarse_.empty())
+    if (!as_tokens && sound_.coarse.empty() == sound_.voicebox.empty())
       throw UsageError(
-          "sound is made by AudioLM's coarse stage: give --coarse RUN, or write tokens with -o x.txt");
+          "sound is made by AudioLM's coarse stage, --coarse RUN, or by --voicebox RUN: give one of them, or "
+          "write tokens with -o x.txt");
+    check_ways(run);
     const at::NoGradGuard no_grad;
     Reader reader = open_reader(from_, weights_named(weights_), run.device);
     const std::vector<Passage> parts = what_to_say();
@@ -90,6 +88,22 @@ class SpearGeneration final : public Generation {
   }
 
  private:
+  // What would be passed over in silence is refused.
+  void check_ways(const GenerationRun& run) const {
+    const auto refuse = [&](std::initializer_list<const char*> settings, const char* why) {
+      for (const char* name : settings)
+        if (run.given(name)) throw UsageError(fmt::format("--{}: {}", name, why));
+    };
+    if (config_.beam > 0) {
+      if (config_.speculative)
+        throw UsageError("--beam searches and --speculative drafts what is drawn: give one of them");
+      refuse({"temperature", "top_k", "top_p", "filter"}, "--beam draws nothing; leave out one of them");
+    }
+    if (sound_.voicebox.empty()) refuse({"vocoder", "steps"}, "goes with --voicebox");
+    if (sound_.coarse.empty()) refuse({"fine", "codec"}, "goes with --coarse");
+    if (!config_.speculative) refuse({"drafts", "compare"}, "goes with --speculative");
+  }
+
   std::vector<Passage> what_to_say() const {
     std::string text = text_file_.empty() ? text_ : read_text_file(text_file_);
     if (normalise_) text = spoken_english(text);
@@ -159,73 +173,29 @@ class SpearGeneration final : public Generation {
 
   void write_sound(const Reader& reader, const std::vector<at::Tensor>& spoken,
                    const std::vector<Passage>& parts, const GenerationRun& run) const {
-    const auto coarse_run = load_stage<CoarseTransformer, CoarseConfig>(coarse_, "spear-tts", "coarse",
-                                                                        weights_named(weights_), run.device);
-    require(setting_of(coarse_run, "semantic_identity").empty() || reader.semantic_identity.empty() ||
-                setting_of(coarse_run, "semantic_identity") == reader.semantic_identity,
-            "[spear-tts] {} was trained on semantic tokens of {}, and {} makes those of {}", coarse_run.path,
-            setting_of(coarse_run, "semantic_identity"), from_, reader.semantic_identity);
-    CoarseTransformer coarse = coarse_run.model;
-    FineTransformer fine{nullptr};
-    if (!fine_.empty())
-      fine = load_stage<FineTransformer, FineConfig>(fine_, "spear-tts", "fine", weights_named(weights_),
-                                                     run.device)
-                 .model;
-    const std::string codec_path = codec_.empty() ? setting_of(coarse_run, "codec_from") : codec_;
-    require(!codec_path.empty(), "[spear-tts] {} does not say where its codec is; give --codec RUN",
-            coarse_run.path);
-    const auto codec = open_codec(codec_path, Weights::best, run.device);
-
-    // A voice is told by a prompt: its tokens before the new ones, and its codes.
-    at::Tensor voice_tokens = at::empty({1, 0}, at::kLong), voice_codes;
-    if (!voice_.empty()) {
-      const std::string tokenizer =
-          reader.semantic_from.empty() ? setting_of(coarse_run, "semantic_from") : reader.semantic_from;
-      require(!tokenizer.empty(), "[spear-tts] neither run says where its tokenizer is, which a voice needs");
-      const auto semantic = open_semantic_tokenizer(tokenizer, run.device);
-      voice_tokens = semantic->tokenize(read_mono(voice_, semantic->rate_hz(), voice_seconds_).unsqueeze(0));
-      voice_codes = codec->encode(read_mono(voice_, codec->rate_hz(), voice_seconds_).unsqueeze(0))
-                        .narrow(2, 0, coarse->config().quantizers)
-                        .to(run.device);
-    }
+    const auto sound = open_token_sound(sound_, reader, from_, weights_named(weights_), run.device);
     std::vector<at::Tensor> waves;
     const auto add = [&](const at::Tensor& wave) {
       waves.push_back(wave);
-      if (run.hear) run.hear(wave_samples(wave), codec->rate_hz());
+      if (run.hear) run.hear(wave_samples(wave), sound->rate_hz());
     };
     for (size_t i = 0; i < spoken.size(); ++i) {
-      RowDraws draws(run.seed + i, "coarse", 1), fine_draws(run.seed + i, "fine", 1);
-      StageRequest request;
-      request.draws = &draws;
-      request.progress = [&](int64_t done, int64_t of) { run.progress("coarse", done, of); };
-      const at::Tensor tokens = at::cat({voice_tokens, spoken[i].unsqueeze(0)}, 1).to(run.device);
-      // Nobody knows how long it will take to say: the model ends it.
-      const auto longest =
-          static_cast<int64_t>(static_cast<double>(spoken[i].numel()) * 0.2 * codec->frames_per_second());
-      at::Tensor codes = generate_coarse(coarse, tokens, voice_codes, std::max<int64_t>(longest, 1), request);
-      const int64_t before = voice_codes.defined() ? voice_codes.size(1) : 0;
-      codes = codes.narrow(1, before, codes.size(1) - before);
-      codes = codes.index({at::indexing::Slice(), codes[0].ne(kPadding).all(-1)});
-      if (codes.size(1) == 0) continue;
-      if (!fine.is_empty()) {
-        request.draws = &fine_draws;
-        request.progress = [&](int64_t done, int64_t of) { run.progress("fine", done, of); };
-        codes = at::cat({codes, generate_fine(fine, codes, {}, request)}, 2);
-      }
-      add(codec->decode(codes)[0].to(at::kCPU));
+      const at::Tensor wave = sound->say(spoken[i], run.seed + i, run.progress);
+      if (wave.numel() == 0) continue;
+      add(wave);
       if (i + 1 < spoken.size())
-        add(at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(codec->rate_hz()))}));
+        add(at::zeros({std::llround(parts[i].pause_seconds * static_cast<double>(sound->rate_hz()))}));
     }
-    require(!waves.empty(), "[spear-tts] the coarse stage ended at once; nothing was written");
+    require(!waves.empty(), "[spear-tts] everything ended at once; nothing was written");
     const at::Tensor wave = at::cat(waves);
-    write_wave(run.out, wave, codec->rate_hz());
+    write_wave(run.out, wave, sound->rate_hz());
     run.say(fmt::format("{}  {:.2f} s at {} Hz", run.out,
-                        static_cast<double>(wave.numel()) / static_cast<double>(codec->rate_hz()),
-                        codec->rate_hz()));
+                        static_cast<double>(wave.numel()) / static_cast<double>(sound->rate_hz()),
+                        sound->rate_hz()));
   }
 
-  std::string from_, text_, text_file_, coarse_, fine_, codec_, voice_, read_back_, weights_ = "ema";
-  double voice_seconds_ = 3;
+  std::string from_, text_, text_file_, read_back_, weights_ = "ema";
+  SoundConfig sound_;
   int64_t longest_passage_ = 300;
   bool normalise_ = true, compare_ = false;
   TextToTokensConfig config_;

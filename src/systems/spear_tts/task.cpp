@@ -9,6 +9,8 @@
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/batch.h"
+#include "dist/gather_rows.h"
+#include "dist/group_member.h"
 #include "generate/sampling.h"
 #include "run/sample_writer.h"
 #include "systems/spear_tts/generate.h"
@@ -53,8 +55,7 @@ void describe(Schema& s, TaskConfig& c) {
       "everything moves, as it must without a stage before");
   s.option("frozen_encoder_layers", c.frozen_encoder_layers, "text to speech: the lowest so many do not move")
       .at_least(0);
-  s.option("read_items", c.read_items,
-           "items of a validation batch that are decoded to count errors; 0: none")
+  s.option("read_items", c.read_items, "items of a validation that are decoded to count errors; 0: none")
       .at_least(0);
   melete::describe(s, c.phase);
 }
@@ -67,7 +68,8 @@ SpearTask::SpearTask(std::string name, Direction direction, const TextToSemantic
       config_(config),
       text_(std::move(text)),
       whole_config_(std::move(whole_config)),
-      model_(model) {}
+      model_(std::static_pointer_cast<TextToSemanticImpl>(
+          std::make_shared<InGroup<TextToSemanticImpl>>(model))) {}
 
 std::vector<Phase> SpearTask::phases() {
   Phase phase = make_phase("model", config_.phase);
@@ -76,36 +78,43 @@ std::vector<Phase> SpearTask::phases() {
   phase.loss = [this](const Batch& batch, const StepContext& context) {
     LossPass pass;
     pass.condition_drop = model_->config().condition_drop;
-    pass.early_exit = direction_ == kTextToSpeech && model_->has_early_exit();
     pass.training = true;
     pass.draws = context.draws;
-    const PairLosses result = losses(batch, pass);
-    // An early exit guesses the same tokens once more.
-    const double guesses = 1 + (pass.early_exit ? config_.loss.early_exit_weight : 0);
-    return Losses{result.total, result.named, {{"loss", at::scalar_tensor(guesses * loss_of_guessing())}}};
+    // Upstream's coin, which decides whether there is an alignment, is each rank's own.
+    Group* const group = dynamic_cast<InGroup<TextToSemanticImpl>&>(*model_.ptr()).group();
+    if (group != nullptr && !config_.loss.as_upstream)
+      pass.gather = [group](const at::Tensor& rows) { return gather_rows(*group, rows).all; };
+    return losses(batch, pass);
   };
   return {phase};
 }
 
-PairLosses SpearTask::losses(const Batch& batch, const LossPass& pass) {
+Losses SpearTask::losses(const Batch& batch, LossPass pass) {
+  pass.early_exit = direction_ == kTextToSpeech && model_->has_early_exit();
+  // An early exit guesses the same tokens once more.
+  const double guesses = 1 + (pass.early_exit ? config_.loss.early_exit_weight : 0);
+  const auto told = [&](const PairLosses& result) {
+    return Losses{result.total, result.named, {{"loss", at::scalar_tensor(guesses * loss_of_guessing())}}};
+  };
   if (direction_ == kSpeechToSpeech)
-    return pretraining_losses(model_, batch.on_host("semantic"), config_.deletion, config_.loss, pass);
+    return told(pretraining_losses(model_, batch.on_host("semantic"), config_.deletion, config_.loss, pass));
   const at::Tensor &speech = batch["semantic"], &text = batch["text"];
   const bool reads = direction_ == kSpeechToText;
-  return pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}}, config_.loss,
-                     pass);
+  return told(pair_losses(model_, {reads ? speech : text, reads ? text : speech, direction_, {}, {}},
+                          config_.loss, pass));
 }
 
 Losses SpearTask::validate(const Batch& batch, const StepContext& context) {
   LossPass pass;
   pass.draws = context.draws;
-  const PairLosses result = losses(batch, pass);
-  Losses all{result.total, {{"loss", result.total}}};
-  for (const auto& named : result.named) all.named.push_back(named);
-  if (direction_ == kSpeechToText && config_.read_items > 0 && context.micro_batch == 0) {
+  Losses all = losses(batch, pass);
+  all.named.insert(all.named.begin(), {"loss", all.total});
+  // So many of the first batches together.
+  const int64_t rows = std::min(config_.read_items - context.micro_batch * batch.items(), batch.items());
+  if (direction_ == kSpeechToText && rows > 0) {
     ReadingErrors by_character, by_word;
     const std::vector<std::string> truth = batch.words("text");
-    const auto read = translated(batch, std::min(config_.read_items, batch.items()));
+    const auto read = translated(batch, rows);
     for (size_t i = 0; i < read.size(); ++i) {
       by_character += character_errors(text_->text(read[i]), truth[i]);
       by_word += word_errors(text_->text(read[i]), truth[i]);

@@ -18,7 +18,7 @@ struct TaskConfig {
   DeletionConfig deletion;            // pretraining only
   bool freeze = true;                 // what the stage before has learned; false: everything is trained
   int64_t frozen_encoder_layers = 0;  // text to speech: the lowest so many do not move
-  int64_t read_items = 4;             // of a validation batch, decoded to count reading errors; 0: none
+  int64_t read_items = 32;            // of a validation, decoded to count reading errors; 0: none
 
   TaskConfig();
 };
@@ -46,7 +46,7 @@ class SpearTask : public Task {
   TextToSemantic& transformer() { return model_; }
 
  private:
-  PairLosses losses(const Batch& batch, const LossPass& pass);
+  Losses losses(const Batch& batch, LossPass pass);
   double loss_of_guessing() const;  // among the tokens of the target
   // What each of the first rows is read as, or turned into.
   std::vector<std::vector<int64_t>> translated(const Batch& batch, int64_t rows);

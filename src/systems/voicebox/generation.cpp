@@ -8,14 +8,11 @@
 #include "data/base/text_lines.h"
 #include "generate/product_precision.h"
 #include "generate/runge_kutta.h"
-#include "generate/sampling.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
-#include "roles/open.h"
-#include "systems/spear_tts/generate.h"
-#include "systems/spear_tts/load.h"
 #include "systems/voicebox/generation_speech.h"
+#include "systems/voicebox/generation_tokens.h"
 #include "systems/voicebox/sampling_together.h"
 #include "systems/voicebox/saved_voice.h"
 #include "systems/voicebox/system.h"
@@ -71,7 +68,6 @@ class VoiceboxGeneration final : public Generation {
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
     s.option("semantic_from", semantic_from_,
              "semantic tokenizer of a model that does not say whose tokens it knows");
-    s.option("reader", reader_, "run of spear-text-to-semantic that reads --text for such a model");
     s.option("weights", weights_,
              "ema: averaged, where there is an average; online: as the optimiser left them")
         .one_of({"ema", "online"});
@@ -132,7 +128,7 @@ class VoiceboxGeneration final : public Generation {
     if (wishes == 0)
       throw UsageError("--seconds alone is for a model that is told nothing; say what to make: --text WORDS");
     if (loaded.told_by == "semantic") return say_tokens(loaded, run);
-    refuse(run, {"speech", "reader", "semantic_from"}, "told by semantic tokens");
+    refuse(run, {"speech", "semantic_from"}, "told by semantic tokens");
     if (durations_.empty())
       throw UsageError("a model that is told by phonemes needs --durations RUN: how long they last");
     KnownSpeech saved;
@@ -286,44 +282,6 @@ class VoiceboxGeneration final : public Generation {
       run.say(fmt::format("{:.3f} warped mel distance to {}", distance, other));
   }
 
-  // What of the voice stands before what is made.
-  struct Before {
-    at::Tensor frames;  // [1, frames, dim], scaled
-    at::Tensor tokens;  // [1, n]; undefined: told nothing
-  };
-  Before before(const LoadedVoicebox& loaded, const SemanticTokenizer* tokenizer) const {
-    const AudioFeatures& features = *loaded.features;
-    Before known{at::zeros({1, 0, features.dim()}), at::empty({1, 0}, at::kLong)};
-    if (voice_.empty()) return known;
-    require(std::filesystem::exists(voice_),
-            "[voice] {} is no recording; voices that `voice save` kept are for models told by phonemes",
-            voice_);
-    known.frames = loaded.scale.apply(
-        features.encode(read_mono(voice_, features.rate_hz(), voice_seconds_).unsqueeze(0)));
-    if (tokenizer != nullptr)
-      known.tokens =
-          tokenizer->tokenize(read_mono(voice_, tokenizer->rate_hz(), voice_seconds_).unsqueeze(0));
-    return known;
-  }
-
-  // [samples] of what follows the voice. tokens: [1, n] with the voice's, or undefined
-  at::Tensor after(LoadedVoicebox& loaded, const Before& known, const at::Tensor& tokens, int64_t frames,
-                   int64_t number, OdeWork& work) const {
-    const int64_t kept = known.frames.size(1);
-    require(frames > kept, "[voicebox] there is nothing left to say after the voice's {} frames", kept);
-    Condition condition;
-    condition.context = with_length(known.frames, frames);
-    condition.tokens = tokens;
-    condition.hidden = at::ones({1, frames}, at::kBool);
-    condition.hidden.narrow(1, 0, kept).fill_(false);
-    RowDraws draws(how_.seed, "voicebox", 1, number);
-    const Sampled made = sample(loaded.model, condition, how_.sampling, draws);
-    work += made.solution;
-    const at::Tensor wave = loaded.features->decode(loaded.scale.undo(made.frames))[0];
-    const int64_t skip = std::min(kept * loaded.features->samples_per_frame(), wave.size(0));
-    return wave.narrow(0, skip, wave.size(0) - skip);
-  }
-
   void make_untold(LoadedVoicebox& loaded, const GenerationRun& run) const {
     refuse(run,
            {"text", "text_file", "edit", "speech", "batch", "speed", "durations", "aligner", "voice_text"},
@@ -332,94 +290,42 @@ class VoiceboxGeneration final : public Generation {
       throw UsageError("a model that is told nothing needs --seconds S: how much to make");
     require(how_.sampling.guidance == 1, "[guidance] {} is told nothing: there is nothing to guide it by",
             from_);
-    const Before known = before(loaded, nullptr);
-    const auto made = std::llround(how_.seconds * loaded.features->frames_per_second());
-    OdeWork work;
-    const at::Tensor wave = after(loaded, known, {}, known.frames.size(1) + made, 0, work);
-    if (run.hear) run.hear(wave_samples(wave), loaded.features->rate_hz());
-    write(run.out, wave, loaded.features->rate_hz(), work, run);
+    const AudioFeatures& features = *loaded.features;
+    require_recording();
+    const at::Tensor voice =
+        voice_.empty() ? at::zeros({1, 0, features.dim()}) : voice_frames(loaded, voice_, voice_seconds_);
+    const auto made = std::llround(how_.seconds * features.frames_per_second());
+    hear_and_write(say_after(loaded, voice, {}, voice.size(1) + made, how_.sampling, run.seed),
+                   features.rate_hz(), run);
   }
 
   void say_tokens(LoadedVoicebox& loaded, const GenerationRun& run) const {
     refuse(run, {"edit", "batch", "speed", "seconds", "durations", "aligner", "voice_text"},
            "told by phonemes");
-    require(semantic_from_.empty() || loaded.semantic_from.empty(),
-            "[semantic_from] {} knows the tokens of {} and no others; leave it out", from_,
-            loaded.semantic_from);
-    const std::string& semantic_from = semantic_from_.empty() ? loaded.semantic_from : semantic_from_;
-    require(!semantic_from.empty(),
-            "[semantic_from] {} does not say whose tokens it knows (an imported file never does); name the "
-            "tokenizer",
-            from_);
-    const AudioFeatures& features = *loaded.features;
-    const auto tokenizer = open_semantic_tokenizer(semantic_from, run.device);
-    require(tokenizer->codebook_size() == loaded.model->config().tokens,
-            "[semantic_from] {} makes {} tokens, {} knows {}", semantic_from, tokenizer->codebook_size(),
-            from_, loaded.model->config().tokens);
-    const Before known = before(loaded, tokenizer.get());
-    OdeWork work;
-    const auto said = [&](const at::Tensor& tokens, int64_t number) {
-      const at::Tensor all = at::cat({known.tokens, tokens}, 1);
-      const at::Tensor wave =
-          after(loaded, known, all,
-                frames_of_tokens(all.size(1), tokenizer->tokens_per_second(), features.frames_per_second()),
-                number, work);
-      if (run.hear) run.hear(wave_samples(wave), features.rate_hz());
-      return wave;
-    };
-    if (!speech_.empty()) {
-      const at::Tensor heard = tokenizer->tokenize(read_mono(speech_, tokenizer->rate_hz()).unsqueeze(0));
-      const at::Tensor wave = said(heard, 0);
-      write(run.out, wave, features.rate_hz(), work, run);
-      return;
-    }
-    if (reader_.empty())
-      throw UsageError("--text is read by --reader RUN of spear-text-to-semantic, got none");
-    spear_tts::Reader reader = open_reader(*tokenizer, run);
-    const auto texts = text_file_.empty() ? std::vector<std::string>{text_} : text_lines(text_file_);
-    int64_t number = 0;
-    for (size_t line = 0; line < texts.size(); ++line) {
-      std::vector<at::Tensor> waves;
-      work = {};
-      for (const ScriptPart& part : read_script(texts[line])) {
-        if (part.sentence.empty()) {
-          waves.push_back(
-              at::zeros({std::llround(part.pause_seconds * static_cast<double>(features.rate_hz()))}));
-          if (run.hear) run.hear(wave_samples(waves.back()), features.rate_hz());
-          continue;
-        }
-        waves.push_back(said(read_text(reader, part.sentence, number, run), number));
-        ++number;
-      }
-      write(numbered_path(run.out, static_cast<int64_t>(line), static_cast<int64_t>(texts.size())),
-            at::cat(waves), features.rate_hz(), work, run);
-    }
+    if (speech_.empty())
+      throw UsageError(
+          "this model is told by semantic tokens: give --speech RECORDING; texts are read by `melete "
+          "generate spear-tts --voicebox RUN`");
+    TokenSpeaker speaker(std::move(loaded), run.device, semantic_from_);
+    require_recording();
+    if (!voice_.empty()) speaker.take_voice(voice_, voice_seconds_);
+    const SemanticTokenizer& tokenizer = speaker.tokenizer();
+    const at::Tensor heard = tokenizer.tokenize(read_mono(speech_, tokenizer.rate_hz()).unsqueeze(0));
+    hear_and_write(speaker.say(heard, how_.sampling, run.seed), speaker.rate_hz(), run);
   }
 
-  spear_tts::Reader open_reader(const SemanticTokenizer& tokenizer, const GenerationRun& run) const {
-    spear_tts::Reader reader = spear_tts::open_reader(reader_, weights_named(weights_), run.device);
-    require(reader.repeats,
-            "[reader] {} was trained without repeats: its tokens do not tell how long they take", reader_);
-    require(reader.semantic_identity == tokenizer.identity(),
-            "[reader] {} makes tokens of {}, voicebox knows those of {}", reader_, reader.semantic_identity,
-            tokenizer.identity());
-    return reader;
+  void require_recording() const {
+    require(voice_.empty() || std::filesystem::exists(voice_),
+            "[voice] {} is no recording; voices that `voice save` kept are for models told by phonemes",
+            voice_);
   }
 
-  // [1, n] semantic tokens of a sentence
-  static at::Tensor read_text(spear_tts::Reader& reader, const std::string& sentence, int64_t number,
-                              const GenerationRun& run) {
-    spear_tts::Source source;
-    source.ids = at::tensor(reader.text->pieces(sentence), at::kLong).unsqueeze(0).to(run.device);
-    source.modality = spear_tts::Modality::text;
-    RowDraws draws(run.seed, "spear-tts", 1, number);
-    const at::Tensor row = spear_tts::generate(reader.model, source, spear_tts::Modality::speech, {}, draws)
-                               .tokens[0]
-                               .to(at::kCPU);
-    return row.index({row.ge(0).logical_and(row.ne(reader.model->speech->end_id()))}).unsqueeze(0);
+  void hear_and_write(const Spoken& spoken, int64_t rate_hz, const GenerationRun& run) const {
+    if (run.hear) run.hear(wave_samples(spoken.wave), rate_hz);
+    write(run.out, spoken.wave, rate_hz, spoken.work, run);
   }
 
-  std::string from_, speech_, text_, text_file_, reader_, voice_, voice_text_, weights_ = "ema";
+  std::string from_, speech_, text_, text_file_, voice_, voice_text_, weights_ = "ema";
   std::string durations_, aligner_, vocoder_, features_from_, semantic_from_, copy_, edit_, edit_text_,
       replace_, with_;
   std::vector<double> denoise_;
