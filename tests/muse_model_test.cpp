@@ -313,6 +313,26 @@ TEST(MaskGit, EveryPartLearns) {
   }
 }
 
+// Where the tokens of a smaller picture are is seen with condition_positions, and only then.
+TEST(MaskGit, SmallerPicturesHavePlacesWhereTheyAreGivenSome) {
+  const at::NoGradGuard no_grad;
+  const auto batch = small_batch(4);
+  const at::Tensor turned = batch.condition.flip({1});
+  ASSERT_FALSE(at::equal(turned, batch.condition));
+  for (const int64_t places : {0, 5}) {
+    torch::manual_seed(22);
+    MaskGitConfig config = small_maskgit();
+    config.transformer.condition_positions = places;
+    MaskGit model(config);
+    const auto embed = [&](const at::Tensor& condition) {
+      return model->transformer->embed(batch.tokens, model->transformer->context(batch.text, condition));
+    };
+    const double difference = (embed(batch.condition) - embed(turned)).abs().max().item<double>();
+    EXPECT_EQ(difference > 1e-3, places > 0) << difference;
+    if (places > 0) EXPECT_THROW(embed(tokens({3, 6}, 1)), Error);
+  }
+}
+
 // One token may be left out of the loss; figures by picture add up to those of the batch.
 TEST(MaskGit, LossIsOverTheTokensThatCount) {
   torch::manual_seed(21);

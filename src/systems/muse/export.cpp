@@ -154,6 +154,10 @@ class MaskGitExporter final : public MuseExporter {
         "[export] {} reads its text with an encoder that was trained along, muse-maskgit-pytorch with a T5; "
         "write a .safetensors file",
         path_);
+    require(config_.maskgit.transformer.condition_positions == 0,
+            "[export] {} sees where the tokens of smaller pictures are (condition_positions), which "
+            "muse-maskgit-pytorch does not; write a .safetensors file",
+            path_);
     fill(*model_, "");
     return tree_of(
         foreign::maskgit_state_dict(*model_->maskgit, vae("vqgan_from"), vae("smaller_vqgan_from")));

@@ -223,6 +223,8 @@ class MuseGeneration final : public Generation {
       run.say(fmt::format("{}  {} pictures of {}", run.out, count, size));
       return;
     }
+    if (const auto folder = std::filesystem::path(run.out).parent_path(); !folder.empty())
+      std::filesystem::create_directories(folder);
     for (int64_t i = 0; i < count; ++i) {
       const std::string path = numbered_path(run.out, i, count);
       write_png(path, picture_image(made[static_cast<size_t>(i)]));

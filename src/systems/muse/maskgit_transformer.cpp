@@ -35,6 +35,11 @@ void describe(Schema& s, MaskGitTransformerConfig& c) {
            "the inner width is two thirds of so many times dim");
   s.option("text_dim", c.text_dim, "width of the text's features; 0: as the text encoder has").at_least(0);
   s.option("self_condition", c.self_condition, "it also sees its own last embedding");
+  s.option(
+       "condition_positions", c.condition_positions,
+       "super-resolution: tokens of the largest smaller picture, which are then seen with their places; 0: "
+       "as if they had none")
+      .at_least(0);
 }
 
 MaskGitAttentionImpl::MaskGitAttentionImpl(const MaskGitTransformerConfig& config)
@@ -146,6 +151,9 @@ MaskGitTransformerImpl::MaskGitTransformerImpl(const MaskGitTransformerConfig& c
                            linear(config.dim, config.outputs > 0 ? config.outputs : config.tokens, false));
   if (config.text_dim != config.dim)
     text_projection = register_module("text_projection", linear(config.text_dim, config.dim, false));
+  if (config.condition_positions > 0)
+    condition_position_embedding = register_module(
+        "condition_position_embedding", torch::nn::Embedding(config.condition_positions, config.dim));
   if (config.self_condition)
     self_condition = register_module("self_condition", feed_forward_layer(config.dim, 4));
 }
@@ -157,7 +165,14 @@ MaskGitContext MaskGitTransformerImpl::context(const at::Tensor& text, const at:
   at::Tensor seen = text.ne(0).any(-1);  // [batch, length]
   at::Tensor source = text_projection.is_empty() ? text : project(text, text_projection);
   if (condition.defined()) {
-    source = at::cat({source, token_embedding(condition).to(source.scalar_type())}, 1);
+    at::Tensor smaller = token_embedding(condition);
+    if (config_.condition_positions > 0) {
+      require(condition.size(1) <= config_.condition_positions,
+              "[maskgit] {} tokens of a smaller picture do not fit into {} condition_positions",
+              condition.size(1), config_.condition_positions);
+      smaller = smaller + condition_position_embedding->weight.narrow(0, 0, condition.size(1));
+    }
+    source = at::cat({source, smaller.to(source.scalar_type())}, 1);
     seen = at::cat({seen, at::ones_like(condition, seen.options())}, 1);
   }
   MaskGitContext result;

@@ -27,6 +27,9 @@ struct MaskGitTransformerConfig {
   double feed_forward_multiplier = 4;
   int64_t text_dim = 768;       // of the text's features
   bool self_condition = false;  // it also sees its own last embedding
+  // Places that tokens of a low-resolution picture may have; 0: only which tokens there are is seen, not
+  // where, as in muse-maskgit-pytorch.
+  int64_t condition_positions = 0;
   // What a critic has otherwise:
   bool mask_token = true;
   int64_t outputs = 0;  // values a position; 0: one a token
@@ -92,6 +95,7 @@ struct MaskGitTransformerImpl : torch::nn::Module {
   const MaskGitTransformerConfig& config() const { return config_; }
 
   torch::nn::Embedding token_embedding{nullptr}, position_embedding{nullptr};
+  torch::nn::Embedding condition_position_embedding{nullptr};      // none without condition_positions
   torch::nn::ModuleList attention, cross_attention, feed_forward;  // a layer each
   Norm norm{nullptr};
   torch::nn::Linear logits{nullptr};

@@ -180,6 +180,10 @@ class MaskGitRecipe : public PicturesRecipe {
     require(tokens <= transformer.positions,
             "[model.transformer.positions] a picture of {} x {} has {} tokens, which do not fit into {}",
             height(), width(), tokens, transformer.positions);
+    require(
+        transformer.condition_positions == 0 || condition_tokens_ <= transformer.condition_positions,
+        "[model.transformer.condition_positions] the smaller picture has {} tokens, which do not fit into {}",
+        condition_tokens_, transformer.condition_positions);
     auto& critic = model_.maskgit.critic_transformer;
     settle_size(critic.tokens, transformer.tokens, "model.critic_transformer.tokens", "VQ-GAN");
     if (critic.positions == 0) critic.positions = transformer.positions;
