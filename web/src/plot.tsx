@@ -143,7 +143,7 @@ export function Plot(props: PlotProps) {
         x: { time: false, distr: props.logX ? 3 : 1, range: (_, min, max) => zoom.current ?? [min, Math.max(max, min + 1e-9)] },
         y: {
           distr: logY ? 3 : 1,
-          range: logY ? (_, min, max) => [(min || 1e-6) / 1.15, Math.max(max || 1, min || 1e-6) * 1.15] : undefined,
+          range: logY ? (_, min, max) => [(min || 1e-6) / 1.15, Math.max(max || 1, min || 1e-6) * 1.15] : (_, min, max) => (min === max ? [min - (Math.abs(min) || 1) / 10, max + (Math.abs(max) || 1) / 10] : uPlot.rangeNum(min, max, 0.1, true)),
         },
       },
       axes: [

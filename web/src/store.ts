@@ -92,9 +92,16 @@ const kColours = {
 
 // By the place in the list of all runs, so that a colour stays while runs are chosen and left.
 export function colourOf(id: string): string {
-  const at = [...state.runs.keys()].sort().indexOf(id);
-  const colours = isDark() ? kColours.dark : kColours.light;
-  return colours[Math.max(0, at) % colours.length];
+  const colours = isDark() ? kColours.dark : kColours.light, ids = [...state.runs.keys()].sort();
+  // By the alphabet; but among the chosen ones no two alike, as long as there are enough.
+  const taken = new Set<number>();
+  for (const one of state.chosen.includes(id) ? state.chosen : [id]) {
+    let at = Math.max(0, ids.indexOf(one)) % colours.length;
+    while (taken.has(at) && taken.size < colours.length) at = (at + 1) % colours.length;
+    if (one === id) return colours[at];
+    taken.add(at);
+  }
+  return colours[0];
 }
 
 export function start() {
