@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "generate/sampling.h"
 #include "io/pickled_tensors.h"
 #include "losses/flow_matching.h"
 #include "nn/depthwise.h"
