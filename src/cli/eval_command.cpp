@@ -79,7 +79,7 @@ std::string held_out_data(const musiclm::LoadedMulan& mulan, const std::string& 
   std::error_code none;
   require(
       data.empty() || data == mulan.valid_from || fs::equivalent(data, mulan.valid_from, none),
-      "[held-out] {} held nothing out of its data: it was validated on {}; leave --data out, or --held-out",
+      "[held_out] {} held nothing out of its data: it was validated on {}; leave --data out, or --held_out",
       mulan.path, mulan.valid_from);
   return mulan.valid_from;
 }

@@ -143,7 +143,7 @@ class MuseGeneration final : public Generation {
       throw UsageError(
           "--guidance 1 is none, and --negative is what guidance leads away from; leave one out");
     if (run.given("top_k") && run.given("filter_threshold"))
-      throw UsageError("--top-k and --filter-threshold say the same; leave one out");
+      throw UsageError("--top_k and --filter_threshold say the same; leave one out");
     if (large_.run.empty())
       for (const char* of_large : {"large_vqgan", "large_smaller_vqgan", "large_text_encoder"})
         if (run.given(of_large))
