@@ -49,7 +49,18 @@ TensorMap weights_of(const Case& c, const std::string& prefix) {
   return part.empty() ? c.weights : part;
 }
 
-std::unique_ptr<EncodecVocos> encodec_vocos(const TensorMap& weights, const std::string& where) {
+VocosConfig vocos_config(const Case& c, const TensorMap& weights) {
+  VocosConfig config = foreign_vocos::from_weights(weights, c.name);
+  const auto& place = c.json.contains("vocos") ? c.json : c.config;
+  if (const auto told = place.find("vocos"); told != place.end() && told->is_object()) {
+    config.hop = told->value("hop", told->value("hop_length", config.hop));
+    if (told->contains("padding")) config.edges = told->at("padding") == "same" ? "same" : "centre";
+  }
+  return config;
+}
+
+std::unique_ptr<EncodecVocos> encodec_vocos(const Case& c, const TensorMap& weights) {
+  const std::string& where = c.name;
   const TensorMap codec = below(weights, "encodec.model."), vocos = below(weights, "vocos.");
   EncodecConfig config = foreign_encodec::from_weights(codec, where);
   config.compress = 2;  // upstream's; an odd number of filters does not tell
@@ -59,8 +70,8 @@ std::unique_ptr<EncodecVocos> encodec_vocos(const TensorMap& weights, const std:
   for (int64_t i = 0; i < config.quantizers; ++i)
     require(weights.at(fmt::format("encodec.rq.layers.{}._codebook.embed", i))[0].equal(model->codebooks[i]),
             "codebook {} differs from its copy", i);
-  return std::make_unique<EncodecVocos>(
-      model, foreign_vocos::load(foreign_vocos::from_weights(vocos, where), vocos, where), bandwidth);
+  return std::make_unique<EncodecVocos>(model, foreign_vocos::load(vocos_config(c, vocos), vocos, where),
+                                        bandwidth);
 }
 
 voicebox::Voicebox voicebox_network(const Case& c, const nlohmann::ordered_json& arguments,

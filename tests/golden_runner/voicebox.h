@@ -38,7 +38,10 @@ at::Tensor optional_input(const Case& c, const std::string& key);
 TensorMap weights_of(const Case& c, const std::string& prefix);
 
 // The EncodecVoco whose weights stand below `audio_enc_dec.` (or at the top of its own case).
-std::unique_ptr<EncodecVocos> encodec_vocos(const TensorMap& weights, const std::string& where);
+std::unique_ptr<EncodecVocos> encodec_vocos(const Case& c, const TensorMap& weights);
+
+// Vocos's settings from its weights, and what they do not tell from the case's `vocos`, where it has one.
+VocosConfig vocos_config(const Case& c, const TensorMap& weights);
 
 voicebox::Voicebox voicebox_network(const Case& c, const nlohmann::ordered_json& arguments,
                                     const TensorMap& weights, int64_t latent_dim = 0);

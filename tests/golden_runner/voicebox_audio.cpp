@@ -11,7 +11,7 @@ namespace {
 
 void check_mel(const Case& c, Checker& check) {
   expect_only(c.config, {"log", "n_mels", "sampling_rate", "f_max", "n_fft", "win_length", "hop_length",
-                         "pretrained_vocos_path"});
+                         "pretrained_vocos_path", "vocos"});
   const auto number = [&](const char* name, int64_t otherwise) {
     const auto found = c.config.find(name);
     return found == c.config.end() || found->is_null() ? otherwise : found->get<int64_t>();
@@ -27,12 +27,7 @@ void check_mel(const Case& c, Checker& check) {
   config.high_hz = high == c.config.end() ? 8000 : high->is_null() ? 0 : high->get<double>();
 
   const TensorMap weights = below(c.weights, "vocos.");
-  VocosConfig vocos = foreign_vocos::from_weights(weights, c.name);
-  if (const auto told = c.json.find("vocos"); told != c.json.end()) {
-    vocos.hop = told->value("hop", vocos.hop);
-    vocos.edges = told->value("padding", "center") == "same" ? "same" : "centre";
-  }
-  const MelVocos features(config, foreign_vocos::load(vocos, weights, c.name));
+  const MelVocos features(config, foreign_vocos::load(vocos_config(c, weights), weights, c.name));
   if (c.has("in.audio")) {
     const at::Tensor mel = features.encode(c.in("audio"));
     check.close("mel", mel, c.out("mel"));
@@ -44,8 +39,8 @@ void check_mel(const Case& c, Checker& check) {
 }
 
 void check_encodec(const Case& c, Checker& check) {
-  expect_only(c.config, {"tiny", "sampling_rate", "bandwidth_id", "pretrained_vocos_path"});
-  const auto features = encodec_vocos(c.weights, c.name);
+  expect_only(c.config, {"tiny", "sampling_rate", "bandwidth_id", "pretrained_vocos_path", "vocos"});
+  const auto features = encodec_vocos(c, c.weights);
   if (c.has("in.audio")) {
     const FrozenScope frozen;
     const Encodec& model = features->codec().model();

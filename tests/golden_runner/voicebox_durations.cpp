@@ -14,7 +14,10 @@ at::Tensor lengths_of(const at::Tensor& mask) {  // [batch, 1, n] -> [batch]
 }
 
 void check_aligner(const Case& c, Checker& check) {
-  voicebox::Aligner model(voicebox_pytorch::aligner_config(c.config));
+  ordered_json arguments = c.config;
+  const double blank = arguments.value("blank_logprob", c.json.value("blank_logprob", -1.0));
+  arguments.erase("blank_logprob");  // of its loss
+  voicebox::Aligner model(voicebox_pytorch::aligner_config(arguments));
   voicebox_pytorch::load(*model, c.weights, c.name);
   voicebox::AlignerInput input;
   input.embeddings = c.in("x").clone().set_requires_grad(true);
@@ -30,8 +33,8 @@ void check_aligner(const Case& c, Checker& check) {
   if (c.has("out.bin_loss"))
     check.close("bin_loss", voicebox::binarisation_loss_as_upstream(alignment), c.out("bin_loss"));
   if (!c.has("out.forward_sum_loss")) return;
-  const at::Tensor loss = voicebox::forward_sum_loss(alignment.scores, c.in("mel_len"), c.in("phoneme_len"),
-                                                     c.json.value("blank_logprob", -1.0));
+  const at::Tensor loss =
+      voicebox::forward_sum_loss(alignment.scores, c.in("mel_len"), c.in("phoneme_len"), blank);
   check.close("forward_sum_loss", loss, c.out("forward_sum_loss"));
   loss.backward();
   check.gradient("grad_x", input.embeddings.grad(), c.out("grad_x_of_forward_sum"), kVoiceboxGradient);
@@ -39,9 +42,31 @@ void check_aligner(const Case& c, Checker& check) {
   check_gradients(c, check, *model);
 }
 
+// Which frames' condition is hidden by its own draw: of a span of each row, or of each frame by chance.
+at::Tensor drawn_hidden(const Case& c, const std::string& prefix, const at::Tensor& condition) {
+  const auto shares = c.config.value("frac_lengths_mask", std::vector<double>{0.1, 1});
+  VoiceboxDraws draws(c, prefix, shares[0], shares[1]);
+  const int64_t batch = condition.size(0), frames = condition.size(1);
+  if (c.has("rand." + prefix + "frac_lengths"))
+    return voicebox::span_mask(at::full({batch}, frames, at::kLong), frames, shares[0], shares[1], draws);
+  return voicebox::chance_mask({batch, frames}, c.config.value("p_drop_prob", 0.2), "bernoulli", draws);
+}
+
+// Rows that are drawn to go without their condition; undefined where none is.
+at::Tensor drawn_dropped(const Case& c, const std::string& prefix, int64_t batch) {
+  const auto given = c.json.value("cond_drop_prob", ordered_json());
+  if (given.is_null() || given.get<double>() == 0) return {};
+  VoiceboxDraws draws(c, prefix, 0, 1);
+  return voicebox::chance_mask({batch}, given.get<double>(), "condition_drop", draws);
+}
+
 // The loss that upstream means: durations against those of its own aligner, and the aligner's loss.
 void check_intended_loss(const Case& c, Checker& check, voicebox::DurationPredictor& model,
-                         const voicebox::DurationInput& input) {
+                         voicebox::DurationInput input) {
+  if (!input.hidden.defined()) input.hidden = drawn_hidden(c, "", input.condition);
+  input.dropped = drawn_dropped(c, "", input.phonemes.size(0));
+  if (c.has("out.cond_mask")) check.close("cond_mask", input.hidden, c.out("cond_mask"));
+  if (c.has("out.cond_drop_mask")) check.close("cond_drop_mask", input.dropped, c.out("cond_drop_mask"));
   voicebox::Aligner aligner(voicebox_pytorch::duration_aligner_config(c.config));
   voicebox_pytorch::load(*aligner, below(c.weights, "aligner."), c.name);
   voicebox::AlignerInput given;
@@ -64,24 +89,17 @@ void check_intended_loss(const Case& c, Checker& check, voicebox::DurationPredic
   check_gradients(c, check, *aligner, "aligner.");
 }
 
-// With masks that upstream draws for itself, in eval mode, too: a span, or each frame by chance.
+// With masks that upstream draws for itself, in eval mode, too.
 void check_drawn_masks(const Case& c, Checker& check, voicebox::DurationPredictor& model,
                        const voicebox::DurationInput& given) {
-  const auto shares = c.config.value("frac_lengths_mask", std::vector<double>{0.1, 1});
-  const int64_t batch = given.condition.size(0), frames = given.condition.size(1);
   for (const std::string kind : {"span", "bernoulli"}) {
     if (!c.has("out.durations_" + kind)) continue;
-    VoiceboxDraws draws(c, kind + "_", shares[0], shares[1]);
     voicebox::DurationInput input = given;
-    input.hidden =
-        kind == "span"
-            ? voicebox::span_mask(at::full({batch}, frames, at::kLong), frames, shares[0], shares[1], draws)
-            : voicebox::chance_mask({batch, frames}, c.config.value("p_drop_prob", 0.2), "bernoulli", draws);
+    input.hidden = drawn_hidden(c, kind + "_", given.condition);
     check.close(kind + "_cond_mask", input.hidden, c.out(kind + "_cond_mask"));
-    if (const double drop = c.json.value("cond_drop_prob", 0.0); drop > 0) {
-      input.dropped = voicebox::chance_mask({batch}, drop, "condition_drop", draws);
+    input.dropped = drawn_dropped(c, kind + "_", given.condition.size(0));
+    if (input.dropped.defined())
       check.close(kind + "_cond_drop_mask", input.dropped, c.out(kind + "_cond_drop_mask"));
-    }
     check.close("durations_" + kind, model->forward(input), c.out("durations_" + kind));
   }
 }

@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 #include "generate/runge_kutta.h"
 #include "io/resample_audio.h"
+#include "spear_tts.h"
 #include "systems/voicebox/masks.h"
 #include "voicebox.h"
 
@@ -19,7 +20,7 @@ struct Wrapper {
       : weights(weights_of(c, "voicebox.")),
         prefix(below(c.weights, "voicebox.").empty() ? "" : "voicebox.") {
     const TensorMap audio = below(weights, "audio_enc_dec.");
-    if (!audio.empty()) features = encodec_vocos(audio, c.name);
+    if (!audio.empty()) features = encodec_vocos(c, audio);
     network = voicebox_network(c, c.config.at("voicebox"), weights, features ? features->dim() : 0);
   }
 
@@ -103,6 +104,68 @@ int64_t frames_as_upstream(int64_t tokens, const Wrapper& wrapper) {
   return voicebox::frames_of_tokens(tokens, frames_per_second, tokens_per_second);
 }
 
+// What a TextToSemantic says of `in.text_token_ids`; recorded where its weights or its draws are not there.
+struct Said {
+  at::Tensor tokens, seen;  // int64, bool [batch, n]
+};
+Said said_by_text(const Case& c, Checker& check) {
+  Said said;
+  const auto settings = c.config.find("text_to_semantic");
+  const TensorMap weights = below(c.weights, "text_to_semantic.");
+  const bool greedy = c.json.value("temperature", 1.0) == 0;
+  if (settings != c.config.end() && settings->is_object() && !weights.empty() &&
+      (greedy || c.has("rand.gumbel_uniform"))) {
+    ordered_json arguments = *settings;
+    arguments.erase("wav2vec");
+    Case alone = c;
+    alone.weights = weights;
+    SpearModel spear = spear_model(alone, arguments);
+    spear_tts::GenerateConfig how;
+    how.sampling = spear_tts::foreign_filter(c.json, spear.model->speech->classes());
+    how.sampling.temperature = greedy ? 0 : 1;
+    how.sampling.guidance = 1;
+    how.longest = c.json.value("max_semantic_token_ids", int64_t{2048});
+    how.as_upstream = true;
+    SpearDraws draws(c, "rand.");
+    said.tokens =
+        spear_tts::generate(spear.model,
+                            {c.in("text_token_ids"), spear_tts::Modality::text, given_mask(c, "source_mask")},
+                            spear_tts::Modality::speech, how, draws)
+            .tokens;
+    said.seen = spear.model->speech->is_padding(said.tokens).logical_not();
+    if (c.has("out.semantic_token_ids"))
+      check.close("semantic_token_ids", said.tokens, c.out("semantic_token_ids"));
+  } else {
+    said.tokens = c.out("semantic_token_ids");
+    said.seen = said.tokens.ne(-1);
+  }
+  for (const char* name : {"target_mask", "semantic_mask", "self_attn_mask"}) {
+    const std::string key = std::string("out.") + name;
+    if (c.has(key)) said.seen = c.get(key).to(at::kBool);
+  }
+  return said;
+}
+
+// The times at which a solver asked for the flow. Those that choose their steps judge errors of the size of
+// rounding, so that a step more or less may be taken towards the end.
+void check_times(const Case& c, Checker& check, const std::vector<at::Tensor>& asked, bool adaptive) {
+  const auto calls = static_cast<int64_t>(asked.size());
+  const int64_t slack = adaptive ? 7 : 0;  // stages of a step
+  if (const auto told = c.json.find("num_function_evaluations"); told != c.json.end())
+    if (const auto want = told->get<int64_t>(); std::abs(want - calls) > slack)
+      check.fail(fmt::format("the flow was asked {} times, upstream asked {} times", calls, want));
+  if (!c.has("out.times_of_calls")) return;
+  const at::Tensor& want = c.out("times_of_calls");
+  const int64_t rows = want.dim() == 2 ? want.size(1) : 1;
+  std::vector<at::Tensor> each;
+  for (const at::Tensor& times : asked) each.push_back(times.expand({rows}));
+  const at::Tensor got = at::stack(each).view({calls, rows});
+  // Where the counts differ, the beginning must still be the same.
+  const int64_t compared = calls == want.size(0) ? calls : std::min<int64_t>(calls, want.size(0) / 2);
+  check.close("times_of_calls", got.narrow(0, 0, compared), want.reshape({-1, rows}).narrow(0, 0, compared),
+              adaptive ? kAdaptiveSteps : kFixedSteps);
+}
+
 void check_sample(const Case& c, Checker& check) {
   Wrapper wrapper(c);
   wrapper.network->eval();
@@ -110,6 +173,11 @@ void check_sample(const Case& c, Checker& check) {
   if (c.has("in.cond_audio")) context = wrapper.features->encode(c.in("cond_audio").flatten(1));
   voicebox::Condition condition;
   condition.tokens = optional_input(c, "semantic_token_ids");
+  if (!condition.tokens.defined() && c.has("in.text_token_ids")) {
+    const Said said = said_by_text(c, check);
+    condition.tokens = said.tokens;
+    condition.valid = said.seen;
+  }
   if (c.config.contains("duration_predictor") && c.has("in.phoneme_ids"))
     condition.tokens = ids_by_duration(c, check, context, wrapper.features ? wrapper.features->dim() : 0);
   if (condition.tokens.defined()) {
@@ -131,8 +199,15 @@ void check_sample(const Case& c, Checker& check) {
   const at::Tensor noise = c.rand("y0");
   const Flow flow = voicebox::guided_flow(wrapper.network, condition, how.guidance);
   if (c.has("out.first_flow")) check.close("first_flow", flow(at::zeros({1}), noise), c.out("first_flow"));
-  const OdeSolution solution = solve(flow, noise, how.solver);
-  const double tolerance = runge_kutta(how.solver.method).adaptive() ? kAdaptiveSteps : kFixedSteps;
+  std::vector<at::Tensor> asked;
+  const Flow watched = [&](const at::Tensor& times, const at::Tensor& x) {
+    asked.push_back(times.clone());
+    return flow(times, x);
+  };
+  const OdeSolution solution = solve(watched, noise, how.solver);
+  const bool adaptive = runge_kutta(how.solver.method).adaptive();
+  const double tolerance = adaptive ? kAdaptiveSteps : kFixedSteps;
+  check_times(c, check, asked, adaptive);
   for (const char* name : {"sampled", "latents"})
     if (c.has(std::string("out.") + name)) check.close(name, solution.x, c.out(name), tolerance);
   if (c.has("out.codes"))

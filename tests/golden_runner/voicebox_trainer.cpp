@@ -46,7 +46,7 @@ void check_trainer(const Case& c, Checker& check) {
   expect_only_trainer(given, {"num_train_steps", "num_warmup_steps", "num_epochs", "lr", "initial_lr",
                               "grad_accum_every", "wd", "max_grad_norm", "log_every"});
   const TensorMap weights = below(c.weights, "voicebox."), audio = below(weights, "audio_enc_dec.");
-  const auto features = audio.empty() ? nullptr : encodec_vocos(audio, c.name);
+  const auto features = audio.empty() ? nullptr : encodec_vocos(c, audio);
   voicebox::Voicebox model =
       voicebox_network(c, c.config.at("voicebox"), weights, features ? features->dim() : 0);
   const auto config = voicebox_pytorch::flow_matching_config(

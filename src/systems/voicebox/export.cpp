@@ -56,6 +56,7 @@ class VoiceboxExporter final : public Exporter {
     const TensorMap like = voicebox_pytorch::state_dict(*model_);
     std::vector<std::string> names;
     for (const auto& [theirs, tensor] : like) names.push_back(theirs);
+    voicebox_pytorch::sort_as_theirs(names);
     Json entries = Json::array();
     for (const std::string& theirs : names) {
       const auto ours = ours_.find(theirs);

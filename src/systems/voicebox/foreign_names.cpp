@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "io/foreign_weights.h"
 #include "nn/frozen.h"
+#include "train/exporter.h"
 
 namespace melete::voicebox_pytorch {
 
@@ -115,23 +116,9 @@ void sort_as_theirs(std::vector<std::string>& names) {
       "null_cond", "audio_enc_dec", "proj_in", "sinu_pos_emb", "to_cond_emb", "to_phoneme_emb", "to_embed",
       "conv_embed", "dw_conv1d", "transformer", "to_pred", "aligner", "key_layers", "query_layers",
       // inside the transformer
-      "register_tokens", "layers", "final_norm", "norm", "to_qkva", "maybe_post_ln", "to_gamma", "to_beta",
-      "q_norm", "k_norm", "to_qkv", "to_out", "gamma", "weights", "weight", "bias"};
-  const auto key = [](const std::string& whole) {
-    std::vector<int64_t> result;
-    for (size_t at = 0; at <= whole.size();) {
-      const size_t dot = std::min(whole.find('.', at), whole.size());
-      const std::string word = whole.substr(at, dot - at);
-      const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-      const auto place = std::find(order.begin(), order.end(), word);
-      require(number || place != order.end(), "[voicebox-pytorch] no place is known for `{}`", whole);
-      result.push_back(number ? std::stoll(word) : place - order.begin());
-      at = dot + 1;
-    }
-    return result;
-  };
-  std::sort(names.begin(), names.end(),
-            [&](const std::string& a, const std::string& b) { return key(a) < key(b); });
+      "register_tokens", "layers", "rotary_emb", "inv_freq", "final_norm", "norm", "to_qkva", "maybe_post_ln",
+      "to_gamma", "to_beta", "q_norm", "k_norm", "to_qkv", "to_out", "gamma", "weights", "weight", "bias"};
+  sort_as_registered(names, order);
 }
 
 std::vector<std::string> optimiser_order(torch::nn::Module& module, const std::string& prefix) {
