@@ -1,7 +1,7 @@
 // Recipes of AudioLM's three stages, conditioned on text or on nothing.
 #include "core/base/error.h"
 #include "roles/open.h"
-#include "systems/audiolm/stage_recipe.h"
+#include "systems/audiolm/recipe_stage.h"
 #include "systems/audiolm/system.h"
 
 namespace melete {

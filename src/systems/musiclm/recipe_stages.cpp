@@ -1,7 +1,7 @@
 // Recipes of MusicLM's three stages: AudioLM's, conditioned on a joint embedding.
 #include "core/base/error.h"
 #include "roles/open.h"
-#include "systems/audiolm/stage_recipe.h"
+#include "systems/audiolm/recipe_stage.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task_stage.h"
 

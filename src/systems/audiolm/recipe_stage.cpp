@@ -1,4 +1,4 @@
-#include "systems/audiolm/stage_recipe.h"
+#include "systems/audiolm/recipe_stage.h"
 
 #include <fmt/ranges.h>
 
