@@ -18,6 +18,31 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// A words tier, a tier of points, the phones and one after them, as Praat writes them in its long form ...
+constexpr const char* kLongGrid =
+    "File type = \"ooTextFile\"\nObject class = \"TextGrid\"\n\nxmin = 0 \nxmax = 1 \ntiers? <exists> \n"
+    "size = 4 \nitem []: \n"
+    "    item [1]:\n        class = \"IntervalTier\" \n        name = \"words\" \n        xmin = 0 \n"
+    "        xmax = 1 \n        intervals: size = 1 \n        intervals [1]:\n            xmin = 0 \n"
+    "            xmax = 1 \n            text = \"oak \"\"7 8\"\"\" \n"
+    "    item [2]:\n        class = \"TextTier\" \n        name = \"tones\" \n        xmin = 0 \n"
+    "        xmax = 1 \n        points: size = 1 \n        points [1]:\n            number = 0.5 \n"
+    "            mark = \"H\" \n"
+    "    item [3]:\n        class = \"IntervalTier\" \n        name = \"phones\" \n        xmin = 0 \n"
+    "        xmax = 1 \n        intervals: size = 3 \n        intervals [1]:\n            xmin = 0 \n"
+    "            xmax = 0.2 \n            text = \"\" \n        intervals [2]:\n            xmin = 0.2 \n"
+    "            xmax = 0.7 \n            text = \"oʊ\" \n        intervals [3]:\n            xmin = 0.8 \n"
+    "            xmax = 1 \n            text = \"k\" \n"
+    "    item [4]:\n        class = \"IntervalTier\" \n        name = \"notes\" \n        xmin = 0 \n"
+    "        xmax = 1 \n        intervals: size = 1 \n        intervals [1]:\n            xmin = 0 \n"
+    "            xmax = 1 \n            text = \"late\" \n";
+// ... and the same in its short one.
+constexpr const char* kShortGrid =
+    "File type = \"ooTextFile\"\nObject class = \"TextGrid\"\n\n0\n1\n<exists>\n4\n\"IntervalTier\"\n"
+    "\"words\"\n0\n1\n1\n0\n1\n\"oak \"\"7 8\"\"\"\n\"TextTier\"\n\"tones\"\n0\n1\n1\n0.5\n\"H\"\n"
+    "\"IntervalTier\"\n\"phones\"\n0\n1\n3\n0\n0.2\n\"\"\n0.2\n0.7\n\"oʊ\"\n0.8\n1\n\"k\"\n"
+    "\"IntervalTier\"\n\"notes\"\n0\n1\n1\n0\n1\n\"late\"\n";
+
 class TimingsFile : public ::testing::Test {
  protected:
   TimingsFile() { fs::create_directories(folder_); }
@@ -95,31 +120,6 @@ TEST_F(TimingsFile, RefusesWhatIsNotRight) {
   EXPECT_THAT(error_of_one("x.csv", "Begin,End,Label,Type\n0,one,a,phones\n"), HasSubstr("x.csv:2"));
   EXPECT_THAT(error_of_one("x.lab", "just a text\n"), HasSubstr("festvox"));
 }
-
-// A words tier, a tier of points, the phones and one after them, as Praat writes them in its long form ...
-constexpr const char* kLongGrid =
-    "File type = \"ooTextFile\"\nObject class = \"TextGrid\"\n\nxmin = 0 \nxmax = 1 \ntiers? <exists> \n"
-    "size = 4 \nitem []: \n"
-    "    item [1]:\n        class = \"IntervalTier\" \n        name = \"words\" \n        xmin = 0 \n"
-    "        xmax = 1 \n        intervals: size = 1 \n        intervals [1]:\n            xmin = 0 \n"
-    "            xmax = 1 \n            text = \"oak \"\"7 8\"\"\" \n"
-    "    item [2]:\n        class = \"TextTier\" \n        name = \"tones\" \n        xmin = 0 \n"
-    "        xmax = 1 \n        points: size = 1 \n        points [1]:\n            number = 0.5 \n"
-    "            mark = \"H\" \n"
-    "    item [3]:\n        class = \"IntervalTier\" \n        name = \"phones\" \n        xmin = 0 \n"
-    "        xmax = 1 \n        intervals: size = 3 \n        intervals [1]:\n            xmin = 0 \n"
-    "            xmax = 0.2 \n            text = \"\" \n        intervals [2]:\n            xmin = 0.2 \n"
-    "            xmax = 0.7 \n            text = \"oʊ\" \n        intervals [3]:\n            xmin = 0.8 \n"
-    "            xmax = 1 \n            text = \"k\" \n"
-    "    item [4]:\n        class = \"IntervalTier\" \n        name = \"notes\" \n        xmin = 0 \n"
-    "        xmax = 1 \n        intervals: size = 1 \n        intervals [1]:\n            xmin = 0 \n"
-    "            xmax = 1 \n            text = \"late\" \n";
-// ... and the same in its short one.
-constexpr const char* kShortGrid =
-    "File type = \"ooTextFile\"\nObject class = \"TextGrid\"\n\n0\n1\n<exists>\n4\n\"IntervalTier\"\n"
-    "\"words\"\n0\n1\n1\n0\n1\n\"oak \"\"7 8\"\"\"\n\"TextTier\"\n\"tones\"\n0\n1\n1\n0.5\n\"H\"\n"
-    "\"IntervalTier\"\n\"phones\"\n0\n1\n3\n0\n0.2\n\"\"\n0.2\n0.7\n\"oʊ\"\n0.8\n1\n\"k\"\n"
-    "\"IntervalTier\"\n\"notes\"\n0\n1\n1\n0\n1\n\"late\"\n";
 
 TEST_F(TimingsFile, ReadsWhatOtherAlignersWrite) {
   fs::create_directories(folder_ / "grids");
