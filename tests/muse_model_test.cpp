@@ -329,9 +329,8 @@ TEST(MaskGit, SmallerPicturesHavePlacesWhereTheyAreGivenSome) {
     };
     const double difference = (embed(batch.condition) - embed(turned)).abs().max().item<double>();
     EXPECT_EQ(difference > 1e-3, places > 0) << difference;
-    if (places > 0) {
-      EXPECT_THROW(embed(tokens({3, 6}, 1)), Error);
-    }
+    if (places == 0) continue;
+    EXPECT_THROW(embed(tokens({3, 6}, 1)), Error);
   }
 }
 

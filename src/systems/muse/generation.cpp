@@ -86,6 +86,10 @@ class MuseGeneration final : public Generation {
     if (text_.empty() == texts_.empty())
       throw UsageError("expected --text WORDS or --texts FILE, one of them");
     refuse_what_means_nothing(run);
+    // Before the work, not after it.
+    for (const std::string& path : {run.out, save_steps_})
+      if (const auto folder = std::filesystem::path(path).parent_path(); !folder.empty())
+        std::filesystem::create_directories(folder);
     const at::NoGradGuard no_grad;
     const std::vector<std::string> texts = all_texts();
     muse::LoadedMaskGit base = muse::load_maskgit_run(paths_, weights_named(weights_), run.device);
@@ -223,8 +227,6 @@ class MuseGeneration final : public Generation {
       run.say(fmt::format("{}  {} pictures of {}", run.out, count, size));
       return;
     }
-    if (const auto folder = std::filesystem::path(run.out).parent_path(); !folder.empty())
-      std::filesystem::create_directories(folder);
     for (int64_t i = 0; i < count; ++i) {
       const std::string path = numbered_path(run.out, i, count);
       write_png(path, picture_image(made[static_cast<size_t>(i)]));
