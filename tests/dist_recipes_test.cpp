@@ -160,6 +160,10 @@ TEST_F(Ranks, TwoEqualOneForEveryRecipe) {
     std::printf("%-28s equals %s (%.2g)\n", name.c_str(),
                 whole < kRounding ? "the whole batch" : "its halves in turn", in_turn);
     EXPECT_LT(in_turn, kRounding) << "and " << whole << " from the whole batch";
+    // Here all rows have as many tokens, and SPEAR-TTS's alignment is taken over the rows of all ranks.
+    if (name.starts_with("spear-")) {
+      EXPECT_LT(whole, kRounding) << "from the whole batch";
+    }
   }
 }
 

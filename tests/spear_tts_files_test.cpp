@@ -3,13 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/temporary_folder.h"
+#include "cli/app.h"
 #include "core/base/error.h"
 #include "data/mixed_dataset.h"
 #include "data/token_folder.h"
 #include "foreign_files.h"
 #include "io/pickled_tensors.h"
+#include "real_process.h"
+#include "run/run_folder.h"
 #include "systems/foreign.h"
 #include "systems/spear_tts/pairs.h"
 #include "systems/spear_tts/system.h"
@@ -281,6 +285,105 @@ TEST(SpearImport, OurOwnRunsBecomePackagesLikeTheirs) {
       EXPECT_TRUE(found->second.equal(tensor)) << key;
     }
     for (const auto& [key, tensor] : ours) EXPECT_TRUE(theirs.count(key)) << key;
+  }
+}
+
+// Tokens and texts that the packages' models know.
+std::string write_known(const TemporaryFolder& folder) {
+  const std::string path = folder.path() + "/tokens";
+  TokenColumns columns;
+  columns.list.push_back({"semantic", "twenty-four", 24, 0, 25, 16000});
+  std::vector<std::string> names;
+  std::vector<Item> items;
+  for (int64_t i = 0; i < 6; ++i) {
+    names.push_back(fmt::format("{}", i));
+    Item& item = items.emplace_back();
+    item.add("semantic", at::arange(5 + i, at::kLong).mul(i + 1).remainder(24));
+    item.words = {{"path", names.back()}, {"text", i % 2 ? "aba" : "bb"}};
+  }
+  TokenFolderWriter(path, columns, names, 6).write(0, items);
+  return path;
+}
+
+// A SentencePiece model of at most 20 pieces, as many as the packages know.
+std::string write_pieces(const TemporaryFolder& folder) {
+  const std::string lines = folder.path() + "/lines.txt", path = folder.path() + "/text.model";
+  std::ofstream out(lines);
+  for (int i = 0; i < 40; ++i) out << (i % 2 ? "aba\n" : "bb ab\n");
+  out.close();
+  EXPECT_EQ(run_program({"data", "text-tokenizer", lines, "--vocab", "8", "-o", path}), 0);
+  return path;
+}
+
+TEST(SpearImport, TrainingGoesOnAndComesBack) {
+  TemporaryFolder folder;
+  const std::string tokens = write_known(folder), pieces = write_pieces(folder);
+  for (const auto& [name, task] : kPackages) {
+    const std::string run = folder.path() + "/" + task;
+    Words words = {"import", "spear-tts-pytorch", package_named(name), "-o", run};
+    if (task == kTextToSemanticTask) words.insert(words.end(), {"--arguments", "target_early_exit_layer=1"});
+    ASSERT_EQ(run_program(words), 0);
+    ASSERT_EQ(run_program({"train",
+                           task,
+                           "--out",
+                           run,
+                           "--resume",
+                           "--data",
+                           tokens,
+                           "--steps",
+                           "5",
+                           "--batch_size",
+                           "2",
+                           "--data.segment_seconds",
+                           "0",
+                           "--data.valid_fraction",
+                           "0",
+                           "--threads",
+                           "1",
+                           "--text.tokenizer",
+                           "sentencepiece",
+                           "--text.sentencepiece",
+                           pieces}),
+              0);
+    const Checkpoint trained = latest_usable(run, [](const std::string&) {})->checkpoint;
+    EXPECT_EQ(trained.step(), 5);
+    const Checkpoint before =
+        import_foreign("spear-tts-pytorch", package_named(name), arguments_of(task)).checkpoint;
+    bool moved = false;
+    for (const auto& [key, tensor] : before.tensors)
+      moved = moved || (key.starts_with("model.") && !tensor.equal(trained.tensors.at(key)));
+    EXPECT_TRUE(moved) << task;
+
+    export_checkpoint(run, folder / (name + ".back.pt"), {ExportFor::training});
+    const Checkpoint back =
+        import_foreign("spear-tts-pytorch", folder / (name + ".back.pt"), arguments_of(task)).checkpoint;
+    EXPECT_EQ(back.meta.at("config").at("model"), before.meta.at("config").at("model")) << task;
+    int64_t compared = 0;
+    for (const auto& [key, tensor] : trained.tensors)
+      if (key.starts_with("model.") || key.starts_with("optimiser.")) {
+        ASSERT_TRUE(back.tensors.count(key)) << key;
+        EXPECT_TRUE(tensor.equal(back.tensors.at(key))) << key;
+        ++compared;
+      }
+    EXPECT_GT(compared, 50);
+  }
+}
+
+TEST(SpearImport, PythonReadsTheSame) {
+  if (!testing::python_has_torch())
+    GTEST_SKIP() << "python3-torch is not installed: torch.load was not tried";
+  TemporaryFolder folder;
+  const std::string script = R"(
+first, second = (torch.load(p) for p in sys.argv[1:3])
+count = same(first, second, '')
+assert count > 60, count
+print(count, 'tensors are the same')
+)";
+  for (const auto& [name, task] : kPackages) {
+    save_checkpoint(folder / "x.safetensors",
+                    import_foreign("spear-tts-pytorch", package_named(name), arguments_of(task)).checkpoint);
+    export_checkpoint(folder / "x.safetensors", folder / "y.pt", {ExportFor::training});
+    EXPECT_TRUE(testing::run_python(folder.path(), script, {package_named(name), folder / "y.pt"})) << name;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "data/batch.h"
 #include "foreign_files.h"
 #include "generate/speculation.h"
 #include "io/pickled_tensors.h"
@@ -15,8 +16,11 @@
 #include "systems/spear_tts/beam_search.h"
 #include "systems/spear_tts/decoder.h"
 #include "systems/spear_tts/foreign_names.h"
+#include "systems/spear_tts/generation_sound.h"
 #include "systems/spear_tts/losses.h"
+#include "systems/spear_tts/reading.h"
 #include "systems/spear_tts/speculative.h"
+#include "systems/spear_tts/task.h"
 #include "systems/spear_tts/training.h"
 
 namespace melete::spear_tts {
@@ -107,6 +111,42 @@ TEST(SpearTts, CacheChangesNothing) {
       EXPECT_LT(largest_difference(decoder.next(before), wanted.select(1, i)), 1e-4) << i;
     }
   }
+}
+
+// Weights of less precision serve any number of rows, and each row as if it stood alone; they are near to
+// those of float32, and not the same.
+TEST(SpearTts, LessPreciseWeightsServeManyRows) {
+  const at::NoGradGuard no_grad;
+  for (const double guidance : {1.0, 1.7})
+    for (const WeightStorage storage : {WeightStorage::bf16, WeightStorage::int8}) {
+      torch::manual_seed(7);
+      TextToSemanticConfig config = small_config();
+      config.dim = 64;
+      TextToSemantic model(config);
+      model->eval();
+      const Source source = text_source({9, 4, 7, 5, 8, 3, 9, 6, 4, 7, 5});
+      DecoderOptions options;
+      options.longest = 12;
+      options.guidance = guidance;
+      Decoder exact(*model, source, options);
+      options.storage = storage;
+      Decoder many(*model, source, options);
+      const Source own{source.ids.narrow(0, 10, 1), source.modality, {}};
+      Decoder one(*model, own, options);
+      at::Tensor ids;
+      int64_t same = 0, all = 0;
+      for (int64_t i = 0; i < 10; ++i) {
+        const at::Tensor expected = exact.next(ids), found = many.next(ids);
+        const at::Tensor alone = one.next(ids.defined() ? ids.narrow(0, 10, 1) : ids);
+        EXPECT_LT(largest_difference(found.narrow(0, 10, 1), alone), 1e-5) << i;
+        EXPECT_GT(largest_difference(expected, found), 1e-5) << "the weights are those of float32";
+        EXPECT_LT(largest_difference(expected, found), 0.05 * expected.abs().max().item<double>()) << i;
+        ids = expected.argmax(-1);
+        same += ids.eq(found.argmax(-1)).sum().item<int64_t>();
+        all += ids.numel();
+      }
+      EXPECT_GT(same, 0.9 * static_cast<double>(all));
+    }
 }
 
 // Single positions by packed weights, against the operators: with guidance, beams and fewer key heads.
@@ -480,6 +520,150 @@ TEST(SpearTts, AlignmentIsZeroForWhatIsAlikeInTheSameWay) {
   EXPECT_NEAR(alignment_loss(rows, rows * 3).item<double>(), 0, 1e-10);
   EXPECT_GT(alignment_loss(rows, at::randn({4, 6})).item<double>(), 1e-3);
   EXPECT_EQ(alignment_loss(at::randn({1, 6}), at::randn({1, 6})).item<double>(), 0);
+}
+
+// Fewest changes of one character from one text to the other, by all ways there are.
+int64_t edits(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return static_cast<int64_t>(a.size() + b.size());
+  std::vector<std::vector<int64_t>> least(a.size() + 1, std::vector<int64_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i)
+    for (size_t j = 0; j <= b.size(); ++j)
+      least[i][j] = i == 0 || j == 0 ? static_cast<int64_t>(i + j)
+                                     : std::min({least[i - 1][j] + 1, least[i][j - 1] + 1,
+                                                 least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+  return least[a.size()][b.size()];
+}
+
+std::unique_ptr<SpearTask> small_task(const Direction& direction, const TaskConfig& config = {}) {
+  TextToSemanticConfig model = small_config();
+  model.text.tokens = ByteTokenizer().vocabulary();
+  torch::manual_seed(2);
+  auto task = std::make_unique<SpearTask>("some", direction, model, config, std::make_shared<ByteTokenizer>(),
+                                          nlohmann::ordered_json::object());
+  task->model().eval();
+  return task;
+}
+
+std::map<std::string, double> validated(SpearTask& task, const Batch& batch, int64_t number) {
+  const at::NoGradGuard no_grad;
+  SeededDraws draws(1);
+  StepContext context;
+  context.training = false;
+  context.micro_batch = number;
+  context.draws = &draws;
+  std::map<std::string, double> figures;
+  for (const auto& [name, value] : task.validate(batch, context).named) figures[name] = value.item<double>();
+  return figures;
+}
+
+// Errors of validation, against what the model reads in each item by itself, counted anew.
+TEST(SpearTts, ValidationCountsReadingErrors) {
+  const at::NoGradGuard no_grad;
+  TaskConfig config;
+  config.read_items = 5;
+  auto task = small_task(kSpeechToText, config);
+  TextToSemantic& model = task->transformer();
+  const ByteTokenizer bytes;
+  Batch batch;
+  const std::vector<std::string> truth = {"the cat sat", "on", "a mat"};
+  batch.set("semantic", random_ids({7, 5, 9}, 24));
+  std::vector<Item> rows(3);
+  for (size_t i = 0; i < 3; ++i) rows[i].add("ids", at::tensor(bytes.pieces(truth[i]), at::kLong));
+  batch.set("text", collate(rows)["ids"]);
+  batch.set_words("text", truth);
+  int64_t errors[2] = {}, of[2] = {};  // of the first batch's three items, and of the second's first two
+  for (int64_t row = 0; row < 3; ++row) {
+    const Source source = row_of({batch["semantic"], Modality::speech, {}}, row);
+    RowDraws draws(0, "none", 1);
+    std::vector<int64_t> tokens =
+        row_tokens(generate(model, source, Modality::text, greedy(512), draws).tokens, 0);
+    if (!tokens.empty() && tokens.back() == model->text->end_id()) tokens.pop_back();
+    const auto number = static_cast<size_t>(row);
+    const std::string read = bytes.text(tokens);
+    for (const int64_t batch_number : {0, 1}) {
+      if (batch_number == 1 && row == 2) continue;  // five items are read, three of them in the first batch
+      errors[batch_number] += character_errors(read, truth[number]).errors;
+      of[batch_number] += static_cast<int64_t>(truth[number].size());
+    }
+    if (std::all_of(read.begin(), read.end(), [](char c) { return c > 0; })) {  // edits() knows bytes alone
+      EXPECT_EQ(character_errors(read, truth[number]).errors, edits(read, truth[number]));
+    }
+  }
+  for (const int64_t number : {0, 1}) {
+    const auto figures = validated(*task, batch, number);
+    ASSERT_TRUE(figures.count("character_error"));
+    EXPECT_NEAR(figures.at("character_error"),
+                static_cast<double>(errors[number]) / static_cast<double>(of[number]), 1e-6);
+    EXPECT_TRUE(figures.count("word_error"));
+  }
+  EXPECT_FALSE(validated(*task, batch, 2).count("character_error"));
+}
+
+TEST(SpearTts, ReadingErrorsAreThoseCountedByHand) {
+  EXPECT_EQ(character_errors("kitten", "sitting").errors, 3);
+  EXPECT_EQ(character_errors("kitten", "sitting").of, 7);
+  EXPECT_EQ(character_errors("", "abc").errors, 3);
+  EXPECT_EQ(character_errors("abcd", "").of, 0);
+  EXPECT_EQ(character_errors("gr\u00fcn", "grun").errors, 1);  // one character, though two bytes
+  EXPECT_EQ(word_errors("the cat  sat", "the mat sat down").errors, 2);
+  EXPECT_EQ(word_errors("the cat  sat", "the mat sat down").of, 4);
+  ReadingErrors both = word_errors("a", "a b");
+  both += word_errors("x y", "x y");
+  EXPECT_EQ(both.share(), 0.25);
+}
+
+// What is trained is what is held out: with the early exit's loss, too.
+TEST(SpearTts, ValidationHasTheEarlyExitsLoss) {
+  auto task = small_task(kTextToSpeech);
+  Batch batch;
+  batch.set("semantic", random_ids({7, 5, 9}, 24));
+  batch.set("text", random_ids({4, 6, 5}, 250, 6));
+  batch.set_words("text", {"a", "b", "c"});
+  const auto figures = validated(*task, batch, 0);
+  ASSERT_TRUE(figures.count("early_exit"));
+  EXPECT_NEAR(figures.at("loss"),
+              figures.at("speech") + figures.at("early_exit") + 0.1 * figures.at("alignment"), 1e-5);
+}
+
+// A fine stage goes on from the voice's fine codes, not only from its coarse ones.
+TEST(SpearTts, TheVoiceReachesTheFineCodes) {
+  const at::NoGradGuard no_grad;
+  const auto stage = [](auto& config) {
+    config.stage.transformer.dim = 32;
+    config.stage.transformer.depth = 2;
+    config.stage.transformer.heads = 4;
+    config.stage.transformer.head_dim = 8;
+    config.stage.transformer.condition = "none";
+  };
+  torch::manual_seed(4);
+  CoarseConfig of_coarse;
+  stage(of_coarse);
+  of_coarse.semantic_tokens = 20;
+  of_coarse.codebook_size = 16;
+  of_coarse.quantizers = 2;
+  CoarseTransformer coarse(of_coarse);
+  FineConfig of_fine;
+  stage(of_fine);
+  of_fine.codebook_size = 16;
+  of_fine.coarse_quantizers = 2;
+  of_fine.fine_quantizers = 3;
+  FineTransformer fine(of_fine), none(nullptr);
+  for (at::Tensor& parameter : fine->parameters()) parameter.mul_(3);
+  coarse->eval();
+  fine->eval();
+  const at::Tensor tokens = random_ids({9}, 20);
+  StageVoice voice;
+  voice.tokens = random_ids({5}, 20, 3);
+  voice.codes = random_ids({5, 5, 5, 5, 5, 5}, 16, 4).unsqueeze(0);  // [1, 6 frames, 2 + 3 quantizers]
+  const at::Tensor one = stage_codes(coarse, fine, tokens, voice, 8, 1);
+  ASSERT_EQ(one.size(2), 5);
+  EXPECT_LE(one.size(1), 8);
+  EXPECT_TRUE(stage_codes(coarse, none, tokens, voice, 8, 1).equal(one.narrow(2, 0, 2)));
+  voice.codes = voice.codes.clone();
+  voice.codes.narrow(2, 2, 3).copy_((voice.codes.narrow(2, 2, 3) + 7).remainder(16));
+  const at::Tensor other = stage_codes(coarse, fine, tokens, voice, 8, 1);
+  EXPECT_TRUE(other.narrow(2, 0, 2).equal(one.narrow(2, 0, 2)));
+  EXPECT_FALSE(other.narrow(2, 2, 3).equal(one.narrow(2, 2, 3))) << "the voice's fine codes change nothing";
 }
 
 TEST(SpearTts, EachTrainingMovesItsOwnParts) {
