@@ -444,7 +444,8 @@ TEST(OnTrack, ChanceLevelsBelongToFiguresInEveryRecipe) {
     };
     for (const auto& [name, level] : levels) {
       EXPECT_TRUE(std::isfinite(level) && level > 0) << name << " " << level;
-      EXPECT_TRUE(there(name)) << "chance of " << name << ", and no such figure";
+      // A batch of four need not have figures of every share that was hidden.
+      EXPECT_TRUE(there(name) || is_one_of_many(name)) << "chance of " << name << ", and no such figure";
     }
     EXPECT_TRUE(there(made.task->main_figure().name)) << made.task->main_figure().name;
     // A codec without discriminators, a vocoder without them and the toy have nothing to guess.

@@ -64,7 +64,8 @@ void lion_update_plain(at::Tensor& parameter, const at::Tensor& gradient, at::Te
   const at::Tensor scaled = gradient.detach().to(parameter.scalar_type()) * settings.gradient_scale;
   if (settings.weight_decay != 0) parameter.mul_(1 - settings.learning_rate * settings.weight_decay);
   const at::Tensor direction = (mean * settings.beta1).add_(scaled, 1 - settings.beta1);
-  parameter.add_(direction.sign_(), -settings.learning_rate);
+  // sign() makes 0 of what is not a number.
+  parameter.add_(at::where(direction.isnan(), direction, direction.sign()), -settings.learning_rate);
   mean.mul_(settings.beta2).add_(scaled, 1 - settings.beta2);
 }
 
