@@ -134,7 +134,7 @@ int differing(const Image& a, const Image& b, int columns) {
 
 TEST_F(MuseCommands, AMaskKeepsTheRestInBothStages) {
   write_png(folder_ / "in.png", colourful(kLarge));
-  Image mask(kLarge, kLarge);  // black; its right quarter is white
+  Image mask(kLarge, kLarge, 0);  // black; its right quarter is white
   for (int y = 0; y < kLarge; ++y)
     for (int x = kLarge * 3 / 4; x < kLarge; ++x)
       for (int channel = 0; channel < 3; ++channel)
@@ -215,7 +215,7 @@ TEST_F(MuseCommands, WhatWouldBeWithoutEffectIsRefusedByName) {
       {{"--strength", "0.5"}, "--strength"},
       {{"--image", in, "--mask", in, "--strength", "0.5"}, "--strength"},
       {{"--negative", "a square", "--guidance", "1"}, "--negative"},
-      {{"--top-k", "4", "--filter-threshold", "0.5"}, "--top-k"},
+      {{"--top-k", "4", "--filter-threshold", "0.5"}, "--top_k"},
       {{"--large-vqgan", vqgan()}, "--large"},
       {{"--critic"}, "model.critic"},
   };
@@ -373,7 +373,12 @@ TEST_F(MuseCommands, ImportedModelsOfBothSizesMakePictures) {
 // Ours, which reads T5, as upstream's MaskGit.load takes it.
 TEST_F(MuseCommands, OursGoesOutWithItsAutoencoders) {
   write_t5(folder_ / "t5.safetensors");
-  Json settings = small_maskgit(vqgan(), kLarge);
+  Json theirs = small_vqgan();  // of a size that upstream's can have
+  theirs["model"]["vae"]["dim"] = 16;
+  theirs["model"]["vae"]["groups"] = 16;
+  const std::string autoencoder = folder_ / "autoencoder.safetensors";
+  save_checkpoint(autoencoder, untrained_checkpoint(kVqganTask, theirs));
+  Json settings = small_maskgit(autoencoder, kLarge);
   settings["model"]["text"] = {{"tokenizer", "none"}};
   settings["text_from"] = folder_ / "t5.safetensors";
   settings["smaller_height"] = kSmall;
