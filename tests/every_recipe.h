@@ -114,7 +114,10 @@ inline const std::vector<VariedRecipe>& varied_recipes() {
        "vqgan",
        {{"model.loss.adversarial", "bce"},
         {"model.discriminator.layers", "2"},
-        {"own_discriminator_batches", "true"}}},
+        {"own_discriminator_batches", "true"},
+        // Codebooks that are averages would move twice where halves come in turn.
+        {"model.vae.quantizer.kind", "lfq"},
+        {"model.vae.quantizer.codebook_size", "64"}}},
       {"maskgit-self-critic",
        "maskgit",
        {{"model.critic", "self"},

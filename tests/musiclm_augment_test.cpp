@@ -75,9 +75,9 @@ TEST(SpecAugment, MasksNeverBlankMoreThanTheirShare) {
       EXPECT_EQ(blank(left[row]).second, stretch) << "a row is blanked where it has sound";
     }
   }
-  // Every width comes up, none and the widest among them.
+  // All widths come up, of hardly any frames and nearly the most of them.
   EXPECT_TRUE(bands.count(0) && bands.count(kBins / 2));
-  EXPECT_TRUE(stretches.count(0) && *stretches.rbegin() > 75);
+  EXPECT_TRUE(*stretches.begin() < 5 && *stretches.rbegin() > 75);
 }
 
 TEST(SpecAugment, UpstreamsMasksBlankEverythingNowAndThen) {
