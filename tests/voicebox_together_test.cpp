@@ -55,6 +55,7 @@ TEST(VoiceboxTogether, BatchEqualsOneByOne) {
   // 17 x 6 is no multiple of the 16 values that the engine draws at once.
   const std::vector<Condition> rows{sentence(17, 4, 10), sentence(9, 0, 20), sentence(30, 11, 30)};
   for (const bool draft : {false, true}) {
+    torch::manual_seed(3);  // what rounding comes to depends on the weights
     Voicebox model = moved(Voicebox(small_config(draft)), 0.05);
     for (const double guidance : {1.0, 2.5}) {
       FlowSampling how;
