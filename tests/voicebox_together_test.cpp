@@ -1,5 +1,6 @@
 // Several sentences through Voicebox's flow as one batch.
 #include <gtest/gtest.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 
