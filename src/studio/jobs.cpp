@@ -122,19 +122,21 @@ std::string JobQueue::add(const JobRequest& request) {
 }
 
 bool JobQueue::cancel(const std::string& id) {
-  bool done = false;
+  bool found = false;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& job : jobs_)
-      if (job->id == id && (job->state == "waiting" || job->state == "running")) {
-        job->cancel_asked = done = true;
-        if (job->state != "waiting") break;
-        job->state = "cancelled";
-        job->ended = clock_seconds();
-      }
+    for (const auto& job : jobs_) {
+      if (job->id != id) continue;
+      found = true;
+      if (job->state == "running") job->cancel_asked = true;
+      if (job->state != "waiting") break;
+      job->cancel_asked = true;
+      job->state = "cancelled";
+      job->ended = clock_seconds();
+    }
   }
-  if (done) changed();
-  return done;
+  if (found) changed();
+  return found;
 }
 
 void JobQueue::work() {

@@ -49,7 +49,7 @@ class JobQueue {
   JobQueue& operator=(const JobQueue&) = delete;
 
   std::string add(const JobRequest& request);               // id; an Error where too many wait
-  bool cancel(const std::string& id);                       // false: there is no such job, or it is over
+  bool cancel(const std::string& id);                       // one that is over stays as it is; false: there is no such job
   nlohmann::ordered_json job(const std::string& id) const;  // null: unknown
   nlohmann::ordered_json all() const;                       // newest first
   // Waits until the job is over; false when that took longer.

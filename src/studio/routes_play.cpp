@@ -213,7 +213,7 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
   });
   server.Delete("/api/jobs/([0-9-]+)", [&parts](const Request& request, Response& response) {
     if (!parts.jobs || !parts.jobs->cancel(request.matches[1]))
-      return reply_error(response, 404, "there is no such job, or it is over");
+      return reply_error(response, 404, "there is no such job");
     reply_json(response, with_paths(parts.jobs->job(request.matches[1])));
   });
   server.Get("/api/kept", [&parts](const Request&, Response& response) {
