@@ -16,7 +16,8 @@ namespace melete {
 namespace {
 
 constexpr size_t kThreads = 40, kMostWaiting = 128, kMostReady = 128, kPiece = 4096;
-constexpr double kReadSeconds = 5, kWriteSeconds = 5, kEndSeconds = 2;
+constexpr double kReadSeconds = 5, kWriteSeconds = 10, kEndSeconds = 2;
+constexpr int kSendBuffer = 64 << 10;  // a larger one says late that its reader is slow
 constexpr int kLookEveryMilliseconds = 100, kRequestsOfAConnection = 200;
 constexpr char kTooSlow[] = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 constexpr char kTooLarge[] =
@@ -25,7 +26,9 @@ constexpr char kTooLarge[] =
 }  // namespace
 
 Connection::Connection(int socket, ConnectionLimits limits)
-    : socket_(socket), limits_(limits), since_(Clock::now()), requests_left_(kRequestsOfAConnection) {}
+    : socket_(socket), limits_(limits), since_(Clock::now()), requests_left_(kRequestsOfAConnection) {
+  ::setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
+}
 
 Connection::~Connection() {
   ::shutdown(socket_, SHUT_RDWR);
@@ -74,7 +77,8 @@ void Connection::end(const char* last_word) {
 
 void Connection::begin_request() {
   since_ = Clock::now();
-  read_ = 0;
+  read_ = written_ = 0;
+  held_ = 0;
 }
 
 bool Connection::next_request(const std::string& content_length, bool chunked) {
@@ -98,7 +102,12 @@ bool Connection::is_writable() const {
   return wait_writable() && is_peer_alive();
 }
 bool Connection::wait_writable() const {
-  return wait(POLLOUT, kWriteSeconds);
+  const double left =
+      limits_.answer_seconds + static_cast<double>(written_) / limits_.answer_bytes_per_second - held_;
+  const auto begin = Clock::now();
+  const bool writable = left > 0 && wait(POLLOUT, std::min(left, kWriteSeconds));
+  held_ += seconds_since(begin);
+  return writable;
 }
 bool Connection::is_peer_alive() const {
   char byte;
@@ -125,7 +134,10 @@ ssize_t Connection::read(char* into, size_t size) {
 }
 
 ssize_t Connection::write(const char* from, size_t size) {
-  return wait_writable() ? ::send(socket_, from, size, MSG_NOSIGNAL) : -1;
+  if (!wait_writable()) return -1;
+  const ssize_t count = ::send(socket_, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);  // what fits: else it waits
+  written_ += static_cast<size_t>(std::max<ssize_t>(count, 0));
+  return count;
 }
 
 time_t Connection::duration() const {

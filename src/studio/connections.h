@@ -21,6 +21,8 @@ namespace melete {
 struct ConnectionLimits {
   double header_seconds = 5;
   double body_seconds = 60;
+  // That a client lets its answer wait, and the time that what it has read takes at this rate.
+  double answer_seconds = 30, answer_bytes_per_second = 8 << 10;
   size_t header_bytes = 32 << 10, body_bytes = 64 << 20;
   // For the next request to begin: longer than the 5 s that clients are told, so that none is just being
   // sent.
@@ -71,6 +73,8 @@ class Connection final : public httplib::Stream {
   size_t at_ = 0;            // that were read of them
   size_t header_end_ = 0;    // 0: not there yet
   size_t read_ = 0;          // of this request, headers and body
+  size_t written_ = 0;       // of its answer
+  mutable double held_ = 0;  // seconds that the answer had to wait for its reader
   Clock::time_point since_;  // of waiting, then of the request
   bool ending_ = false;
   int requests_left_;

@@ -77,7 +77,11 @@ struct Studio::Parts {
   explicit Parts(StudioOptions options) : studio(std::move(options)), server(limits()) {}
   ConnectionLimits limits() const {
     // A moment more than a body has: who sends one too slowly is told so, and then not read any more.
-    return {studio.options.header_seconds, studio.options.body_seconds + 1, 32 << 10, kLargestUpload};
+    return {.header_seconds = studio.options.header_seconds,
+            .body_seconds = studio.options.body_seconds + 1,
+            .answer_seconds = studio.options.answer_seconds,
+            .answer_bytes_per_second = studio.options.answer_bytes_per_second,
+            .body_bytes = kLargestUpload};
   }
   StudioParts studio;
   BoundedServer server;

@@ -28,6 +28,8 @@ struct StudioOptions {
   ReadExpected expected;      // may be empty
   double header_seconds = 5;  // of a request; one that comes byte by byte is not waited for any longer
   double body_seconds = 60;   // likewise
+  // An answer is waited for so long, and longer by what it takes at this rate.
+  double answer_seconds = 30, answer_bytes_per_second = 8 << 10;
   JobLimits jobs;
 };
 

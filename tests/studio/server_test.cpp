@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <ctime>
 #include <filesystem>
@@ -52,9 +53,12 @@ class StudioServer : public ::testing::Test {
     fs::create_directory_symlink(all, root_ / "a" / "up");
     open();
   }
-  void open(const std::string& token = "", double body_seconds = 60, double header_seconds = 5) {
+  void open(const std::string& token = "", double body_seconds = 60, double header_seconds = 5,
+            double answer_bytes_per_second = 8 << 10) {
     StudioOptions options;
     options.header_seconds = header_seconds;
+    options.answer_seconds = 3;
+    options.answer_bytes_per_second = answer_bytes_per_second;
     options.folder = root_.string();
     options.body_seconds = body_seconds;
     options.token = token;
@@ -93,8 +97,9 @@ class StudioServer : public ::testing::Test {
     EXPECT_EQ(response->status, status) << path << " " << response->body;
     return ordered_json::parse(response->body, nullptr, false);
   }
-  int connect_to_studio() const {  // a socket; -1: it could not
+  int connect_to_studio(int buffer = 0) const {  // a socket; -1: it could not
     const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (buffer > 0) ::setsockopt(connection, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(studio_->port()));
@@ -341,6 +346,36 @@ TEST_F(StudioServer, SlowHeadersHoldNoPlace) {
   for (const int connection : slow) ::close(connection);
 }
 
+// More of them than there are places, each a few bytes at a time of an answer that no buffer holds.
+TEST_F(StudioServer, SlowReadersHoldNoPlace) {
+  close();
+  append(root_ / "a" / "samples" / "long.flac", std::string(16 << 20, 'x'));
+  open("", 60, 5, 1e9);
+  const std::string asked = "GET /files/a/samples/long.flac HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  std::vector<int> slow(45);
+  for (int& connection : slow) {
+    connection = connect_to_studio(4096);
+    ASSERT_GE(connection, 0);
+    ASSERT_EQ(::send(connection, asked.data(), asked.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(asked.size()));
+  }
+  std::atomic<bool> stop{false};
+  std::thread drip([&] {
+    std::array<char, 400> bytes;
+    while (!stop) {
+      for (const int connection : slow) (void)!::recv(connection, bytes.data(), bytes.size(), MSG_DONTWAIT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  httplib::Client other("127.0.0.1", studio_->port());
+  other.set_read_timeout(30);
+  const auto answer = other.Get("/api/status");
+  EXPECT_TRUE(answer && answer->status == 200);
+  stop = true;
+  drip.join();
+  for (const int connection : slow) ::close(connection);
+}
+
 // Lines and headers without an end: they are cut off before they take memory.
 TEST_F(StudioServer, EndlessHeadersAreCutOff) {
   const int64_t memory_before = memory_kilobytes();
@@ -468,7 +503,8 @@ TEST_F(StudioServer, BlindTestsAndJobs) {
   const ordered_json done = get("/api/jobs/" + id);
   EXPECT_EQ(done["results"][0], "studio/made/" + id + "/result.txt");
   EXPECT_EQ(client_->Get("/files/" + done["results"][0].get<std::string>())->status, 200);
-  EXPECT_EQ(client_->Delete("/api/jobs/" + id)->status, 404);
+  EXPECT_EQ(ordered_json::parse(client_->Delete("/api/jobs/" + id)->body)["state"], "done");  // too late
+  EXPECT_EQ(client_->Delete("/api/jobs/1-1")->status, 404);
   EXPECT_EQ(client_->Post("/api/jobs", R"({"tool":"none"})", "application/json")->status, 404);
   EXPECT_EQ(client_
                 ->Post("/v1/audio/speech", R"({"model":"tts-1","input":"hello","voice":"alloy"})",
