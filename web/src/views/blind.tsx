@@ -45,7 +45,7 @@ function addCodecJobs(jobs: Job[], items: Set<string>, add: (name: string, item:
     items.add(item);
     for (const path of job.results) {
       const coded = file(path).match(/^quantizers_0*(\d+)_at_([\d.]+)_kbps/), opus = file(path).match(/^opus_0*(\d+)_kbps/);
-      if (coded) add(`${job.settings.from} · ${coded[1]} quantizers · ${coded[2]} kbit/s`, item, source.url(path));
+      if (coded) add(`${job.settings.from} · ${coded[1]} quantizer${coded[1] === "1" ? "" : "s"} · ${coded[2]} kbit/s`, item, source.url(path));
       else if (opus) add(`Opus ${opus[1]} kbit/s`, item, source.url(path));
       else if (file(path).startsWith("original")) add("original", item, source.url(path));
     }
@@ -255,7 +255,7 @@ export function Results({ result }: { result: BlindResult }) {
               <tr>
                 <th scope="row">{one.a} <span class="sub">against</span> {one.b}</th>
                 <td class="number">{one.hits} of {one.trials}</td>
-                <td><Interval low={one.low} mid={one.share} high={one.high} chance={0.5} /> {percent(one.low)} – {percent(one.high)}</td>
+                <td class="interval-cell"><Interval low={one.low} mid={one.share} high={one.high} chance={0.5} /> {percent(one.low)} – {percent(one.high)}</td>
                 <td class="number">{percent(one.guessing)}</td>
               </tr>
             ))}
@@ -272,7 +272,7 @@ export function Results({ result }: { result: BlindResult }) {
                 <td class="number">{one.count}</td>
                 <td class="number">{one.mean.toFixed(1)}</td>
                 {one.count > 1 ? (
-                  <td><Interval low={one.low / 100} mid={one.mean / 100} high={one.high / 100} /> {one.low.toFixed(1)} – {one.high.toFixed(1)}</td>
+                  <td class="interval-cell"><Interval low={one.low / 100} mid={one.mean / 100} high={one.high / 100} /> {one.low.toFixed(1)} – {one.high.toFixed(1)}</td>
                 ) : (
                   <td class="hint">one rating says nothing of others</td>
                 )}

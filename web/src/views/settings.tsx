@@ -5,6 +5,9 @@ import { Dot, Empty, Toggle, useLoaded } from "../parts";
 import { source } from "../source";
 import { useStore } from "../store";
 
+// A name may go on in the next line after its dots and underscores, and nowhere else.
+const broken = (name: string) => name.split(/(?<=[._])/).flatMap((part) => [part, <wbr />]);
+
 export function SettingsView() {
   const { chosen, runs } = useStore();
   const [all, setAll] = useState(false);
@@ -43,7 +46,7 @@ export function SettingsView() {
           <tbody>
             {rows.map((name) => (
               <tr class={details.length > 1 && differs(name) ? "differs" : ""}>
-                <th scope="row">{name}</th>
+                <th scope="row">{broken(name)}</th>
                 {columns.map((column) => (
                   <td>{column.get(name) ?? <span class="none">not there</span>}</td>
                 ))}
