@@ -116,10 +116,14 @@ std::vector<StudioTool> studio_tools(int64_t threads) {
       auto form = form_of(schema);
       for (auto& option : form)  // a voice is a recording or one of these
         if (option["help"].get<std::string>().find("`voice save`") != std::string::npos)
-          option["names"] = saved_voices();
-      StudioTool tool{
-          generator.name, generator.about,      {"generate", generator.name}, generation->extensions(),
-          form,           generation->streams()};
+          option["names"] = nlohmann::ordered_json::array();
+      StudioTool tool{generator.name,
+                      generator.about,
+                      {"generate", generator.name},
+                      generation->extensions(),
+                      form,
+                      generation->streams(),
+                      saved_voices};
       tools.push_back(std::move(tool));
     }
   CodecCompareConfig compare;

@@ -190,7 +190,7 @@ void add_play_routes(httplib::Server& server, StudioParts& parts) {
                       {"about", tool.about},
                       {"extensions", tool.extensions},
                       {"helpers", helpers},
-                      {"options", tool.options}});
+                      {"options", options_now(tool)}});
     }
     reply_json(response, list);
   });

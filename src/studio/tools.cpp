@@ -118,6 +118,13 @@ ordered_json form_of(const Schema& schema) {
   return form;
 }
 
+ordered_json options_now(const StudioTool& tool) {
+  ordered_json options = tool.options;
+  for (auto& option : options)
+    if (option.contains("names")) option["names"] = tool.names ? tool.names() : std::vector<std::string>{};
+  return options;
+}
+
 JobRequest job_request(const StudioTool& tool, const ordered_json& settings, const std::string& extension,
                        const fs::path& root, const fs::path& shown) {
   require(settings.is_object(), "[{}] expected settings by name", tool.name);
@@ -130,13 +137,14 @@ JobRequest job_request(const StudioTool& tool, const ordered_json& settings, con
     require(std::find(tool.extensions.begin(), tool.extensions.end(), extension) != tool.extensions.end(),
             "[{}] expected one of {}, got {}", tool.name, fmt::join(tool.extensions, ", "), extension);
   }
+  const ordered_json options = options_now(tool);
   for (const auto& [name, value] : settings.items()) {
     const auto option =
-        std::find_if(tool.options.begin(), tool.options.end(),
+        std::find_if(options.begin(), options.end(),
                      [&, &key = name](const ordered_json& one) { return one["name"] == key; });
-    if (option == tool.options.end()) {
+    if (option == options.end()) {
       std::vector<std::string> names;
-      for (const auto& one : tool.options) names.push_back(one["name"]);
+      for (const auto& one : options) names.push_back(one["name"]);
       fail("[{}] has no setting `{}`; did you mean `{}`?", tool.name, name, nearest_word(name, names));
     }
     std::string text = setting_text(name, value);

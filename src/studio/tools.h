@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@ struct StudioTool {
   std::vector<std::string> extensions;  // that it writes, the first by default; none: it fills a folder
   nlohmann::ordered_json options;       // as form_of() gives them
   bool streams = false;                 // its sound can be had while it is made
+  // What can stand for a path in options that have "names"; asked anew every time. May be empty.
+  std::function<std::vector<std::string>()> names = {};
 };
 
 // A text-to-speech system behind /v1/audio/speech.
@@ -33,8 +36,11 @@ struct SpeechTool {
 // [{"name", "type", "help", "unit", "default", "choices", "limits", "kind", "tasks"}]. The kind says what to
 // offer: run (or file of a model, of one of these tasks, where the help says so), recording, picture, file,
 // flag, number, choice, text, list, output. An output is a file that is written, too: only whether is asked,
-// it goes to the job's folder as "file". Who calls may add "names" to an option: that can stand for a path.
+// it goes to the job's folder as "file". Who calls may add "names" to an option: see StudioTool.
 nlohmann::ordered_json form_of(const Schema& schema);
+
+// The options of a tool with the names that there are now.
+nlohmann::ordered_json options_now(const StudioTool& tool);
 
 // Settings by name -> words of the program, with every path checked to be inside the runs' folder: `root` is
 // its real path, `shown` the path as it was given, which the words begin with. Runs and files are named by

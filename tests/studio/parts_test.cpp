@@ -231,9 +231,14 @@ TEST(Tools, AnOutputIsAskedForAndGoesToTheFolderOfTheJob) {
 TEST(Tools, ANameCanStandForAPath) {
   StudioTool tool = example_tool();
   for (auto& option : tool.options)
-    if (option["name"] == "voice") option["names"] = {"anna"};
+    if (option["name"] == "voice") option["names"] = ordered_json::array();
+  std::vector<std::string> names;
+  tool.names = [&] { return names; };
   TemporaryFolder folder;
   const fs::path root = fs::canonical(folder.path());
+  EXPECT_THROW(job_request(tool, {{"voice", "anna"}}, "", root, "runs"), Error);
+  names = {"anna"};  // kept meanwhile
+  EXPECT_EQ(options_now(tool)[2]["names"], ordered_json::array({"anna"}));
   EXPECT_EQ(job_request(tool, {{"voice", "anna"}}, "", root, "runs").words.back(), "--voice=anna");
   EXPECT_THROW(job_request(tool, {{"voice", "berta"}}, "", root, "runs"), Error);
 }
