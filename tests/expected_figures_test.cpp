@@ -2,7 +2,10 @@
 // the table says. Recipes that other tests train anyway are held to theirs there.
 #include "expected_figures.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <algorithm>
 
 #include "every_recipe.h"
 #include "real_process.h"
@@ -18,6 +21,29 @@ class ExpectedFigures : public ::testing::Test {
     Process process(MELETE_PROGRAM, words, at("log"), Variables{{"OMP_NUM_THREADS", "1"}});
     const Ended ended = process.wait();
     ASSERT_EQ(ended.code, 0) << ended.output;
+  }
+  // The first steps of a recipe, into a folder of its task's name; phase: whose schedule goes on for
+  // decay_steps all the same.
+  void train(const std::string& task, const std::string& recipe, int64_t steps, const std::string& phase,
+             int64_t decay_steps, const Words& more) {
+    Words words = {"train",
+                   task,
+                   "--config",
+                   fmt::format("{}/recipes/{}.toml", MELETE_SOURCE_DIR, recipe),
+                   "--out",
+                   at(task),
+                   "--threads",
+                   "1",
+                   "--steps",
+                   std::to_string(steps),
+                   "--train.sample_every",
+                   "0"};
+    if (decay_steps > 0)
+      words.insert(words.end(),
+                   {fmt::format("--{}.schedule.decay_steps", phase), std::to_string(decay_steps)});
+    words.insert(words.end(), more.begin(), more.end());
+    melete(words);
+    expect_on_track(at(task));
   }
   toy::TemporaryFolder folder_;
 };
@@ -55,19 +81,34 @@ TEST(ExpectedTables, AreOfTheirRecipesAndCanBeMissed) {
 
 // Schedules end where the recipe's do: --steps alone would squeeze them.
 TEST_F(ExpectedFigures, CodecAndSemanticStage) {
-  const std::string recipes = MELETE_SOURCE_DIR "/recipes/";
   melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "240", "--seed", "1"});
-  melete({"train", "soundstream", "--config", recipes + "soundstream/tiny.toml", "--data", at("music"),
-          "--out", at("codec"), "--threads", "1", "--steps", "100", "--generator.schedule.decay_steps", "550",
-          "--train.sample_every", "0"});
-  expect_on_track(at("codec"));
+  train("soundstream", "soundstream/tiny", 100, "generator", 550, {"--data", at("music")});
   melete({"train", "kmeans", "--features", "mfcc", "--clusters", "64", "--data", at("music"), "-o",
           at("tokenizer.safetensors")});
   melete({"data", "tokenize", at("music"), "--semantic", at("tokenizer.safetensors"), "-o", at("tokens")});
-  melete({"train", "semantic", "--config", recipes + "audiolm/semantic_tiny.toml", "--data", at("tokens"),
-          "--semantic_from", at("tokenizer.safetensors"), "--out", at("semantic"), "--threads", "1",
-          "--steps", "80", "--task.schedule.decay_steps", "220", "--train.sample_every", "0"});
-  expect_on_track(at("semantic"));
+  train("semantic", "audiolm/semantic_tiny", 80, "task", 220,
+        {"--data", at("tokens"), "--semantic_from", at("tokenizer.safetensors")});
+}
+
+TEST_F(ExpectedFigures, JointEmbeddingOfSoundAndWords) {
+  melete({"data", "synth", "--kind", "music", "-o", at("music"), "--count", "2000", "--seed", "1", "--rate",
+          "16000"});
+  train("mulan", "musiclm/mulan_tiny", 50, "task", 380, {"--data", at("music")});
+}
+
+TEST_F(ExpectedFigures, SpeechTokensAndText) {
+  melete({"data", "synth", "--kind", "speech", "-o", at("speech"), "--count", "600", "--seed", "1", "--rate",
+          "16000"});
+  melete({"train", "kmeans", "--features", "mfcc", "--clusters", "64", "--data", at("speech"), "-o",
+          at("tokenizer.safetensors")});
+  melete({"data", "tokenize", at("speech"), "--semantic", at("tokenizer.safetensors"), "-o", at("tokens")});
+  train("spear-pretrain", "spear_tts/spear_pretrain_tiny", 100, "", 0, {"--data", at("tokens")});
+  for (const std::string stage : {"back_translate", "text_to_semantic"}) {
+    std::string task = "spear-" + stage;
+    std::replace(task.begin(), task.end(), '_', '-');
+    train(task, "spear_tts/spear_" + stage + "_tiny", 100, "", 0,
+          {"--data", at("tokens"), "--from", at("spear-pretrain")});
+  }
 }
 
 }  // namespace expected_figures_test
