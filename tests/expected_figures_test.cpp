@@ -22,8 +22,8 @@ class ExpectedFigures : public ::testing::Test {
     const Ended ended = process.wait();
     ASSERT_EQ(ended.code, 0) << ended.output;
   }
-  // The first steps of a recipe, into a folder of its task's name; phase: whose schedule goes on for
-  // decay_steps all the same.
+  // The first steps of a recipe, into a folder of its task's name, with the schedule of all of them: that
+  // of phase, which falls for decay_steps.
   void train(const std::string& task, const std::string& recipe, int64_t steps, const std::string& phase,
              int64_t decay_steps, const Words& more) {
     Words words = {"train",
@@ -36,11 +36,10 @@ class ExpectedFigures : public ::testing::Test {
                    "1",
                    "--steps",
                    std::to_string(steps),
+                   fmt::format("--{}.schedule.decay_steps", phase),
+                   std::to_string(decay_steps),
                    "--train.sample_every",
                    "0"};
-    if (decay_steps > 0)
-      words.insert(words.end(),
-                   {fmt::format("--{}.schedule.decay_steps", phase), std::to_string(decay_steps)});
     words.insert(words.end(), more.begin(), more.end());
     melete(words);
     expect_on_track(at(task));
@@ -102,11 +101,11 @@ TEST_F(ExpectedFigures, SpeechTokensAndText) {
   melete({"train", "kmeans", "--features", "mfcc", "--clusters", "64", "--data", at("speech"), "-o",
           at("tokenizer.safetensors")});
   melete({"data", "tokenize", at("speech"), "--semantic", at("tokenizer.safetensors"), "-o", at("tokens")});
-  train("spear-pretrain", "spear_tts/spear_pretrain_tiny", 100, "", 0, {"--data", at("tokens")});
+  train("spear-pretrain", "spear_tts/spear_pretrain_tiny", 300, "task", 280, {"--data", at("tokens")});
   for (const std::string stage : {"back_translate", "text_to_semantic"}) {
     std::string task = "spear-" + stage;
     std::replace(task.begin(), task.end(), '_', '-');
-    train(task, "spear_tts/spear_" + stage + "_tiny", 100, "", 0,
+    train(task, "spear_tts/spear_" + stage + "_tiny", 100, "task", 280,
           {"--data", at("tokens"), "--from", at("spear-pretrain")});
   }
 }
