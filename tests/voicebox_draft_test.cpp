@@ -8,6 +8,7 @@
 #include "small_voicebox.h"
 #include "systems/voicebox/distillation.h"
 #include "systems/voicebox/masks.h"
+#include "systems/voicebox/stretch.h"
 
 namespace melete::voicebox {
 
@@ -155,8 +156,24 @@ TEST(VoiceboxDraft, WrongInputIsRefused) {
   Voicebox model(small_config());
   Condition condition;
   condition.context = at::zeros({1, 8, kFrameDim});
-  condition.tokens = ids(1, 4, 1);  // at a pace of their own
-  EXPECT_THROW(model->prepare(condition), Error);
+  EXPECT_THROW(model->draft(condition), Error);
+}
+
+// Tokens of another pace are those of the frames that they are nearest to, each row by its own lengths.
+TEST(VoiceboxDraft, TokensWithAPaceOfTheirOwn) {
+  const at::Tensor tokens = torch::tensor({{4, 1, 2}, {0, 2, -1}});
+  const at::Tensor spread = torch::tensor({{4, 4, 1, 2, 2}, {0, 0, 2, 2, -1}});
+  const at::Tensor valid = spread >= 0;
+  EXPECT_TRUE(stretch_tokens(tokens, torch::tensor({3, 2}), torch::tensor({5, 4}), 5).equal(spread));
+
+  Voicebox model = moved(Voicebox(small_config()), 0.05);
+  const at::NoGradGuard no_grad;
+  Condition given, by_frame;
+  given.context = by_frame.context = noise({2, 5, kFrameDim}, 1);
+  given.valid = by_frame.valid = valid;
+  given.tokens = tokens;
+  by_frame.tokens = spread;
+  EXPECT_TRUE(model->draft(given).mean.equal(model->draft(by_frame).mean));
 }
 
 }  // namespace voicebox_draft_test

@@ -33,6 +33,14 @@ at::Tensor stretch(const at::Tensor& x, const at::Tensor& from_lengths, const at
   return take(at_frame.left) * (1 - share) + take(at_frame.right) * share;
 }
 
+at::Tensor stretch_tokens(const at::Tensor& tokens, const at::Tensor& from_lengths,
+                          const at::Tensor& to_lengths, int64_t frames) {
+  const Places at_frame = places(from_lengths, to_lengths, frames);
+  const at::Tensor nearest = at::where(at_frame.share < 0.5, at_frame.left, at_frame.right);
+  const at::Tensor after = at::arange(frames, tokens.options()) >= to_lengths.unsqueeze(1);
+  return tokens.gather(1, nearest).masked_fill(after, -1);
+}
+
 at::Tensor stretch_mask(const at::Tensor& mask, int64_t frames) {
   const at::Tensor from = at::full({mask.size(0)}, mask.size(1), mask.options().dtype(at::kLong));
   const at::Tensor values = mask.to(at::kFloat).unsqueeze(2);

@@ -11,6 +11,11 @@ namespace melete::voicebox {
 at::Tensor stretch(const at::Tensor& x, const at::Tensor& from_lengths, const at::Tensor& to_lengths,
                    int64_t frames);
 
+// The same of ids, between which there is nothing: each frame has the nearest one's; frames that come after
+// to_lengths have -1. tokens int64 [batch, n] -> [batch, frames]
+at::Tensor stretch_tokens(const at::Tensor& tokens, const at::Tensor& from_lengths,
+                          const at::Tensor& to_lengths, int64_t frames);
+
 // A mask at the pace of `frames`: true wherever a true position has a share. bool [batch, n] -> [batch,
 // frames]
 at::Tensor stretch_mask(const at::Tensor& mask, int64_t frames);

@@ -89,26 +89,30 @@ at::Tensor VoiceboxImpl::embed_times(const at::Tensor& times, int64_t batch) {
   return at::silu(project(waves, time_projection)).expand({batch, -1});
 }
 
+std::pair<at::Tensor, at::Tensor> VoiceboxImpl::paces(const Condition& given, int64_t frames) const {
+  const at::Tensor& tokens = given.tokens;
+  // Where the mask is that of the tokens, padding is stretched like everything else.
+  const bool by_row = given.valid.defined() && given.valid.size(1) == frames;
+  return {row_lengths(by_row ? tokens >= 0 : at::Tensor(), tokens.size(0), tokens.size(1), tokens.device()),
+          row_lengths(by_row ? given.valid : at::Tensor(), tokens.size(0), frames, tokens.device())};
+}
+
 at::Tensor VoiceboxImpl::embed_tokens(const Condition& given, int64_t frames) {
   at::Tensor ids = given.tokens.masked_fill(given.tokens < 0, config_.tokens);
   if (given.dropped.defined()) ids = ids.masked_fill(given.dropped.unsqueeze(1), config_.tokens);
   const at::Tensor embedded = token_embedding(ids);
-  const int64_t batch = ids.size(0), count = ids.size(1);
-  if (count == frames) return embedded;
-  // Where the mask is that of the tokens, padding is stretched like everything else.
-  const bool by_row = given.valid.defined() && given.valid.size(1) == frames;
-  const auto device = ids.device();
-  const at::Tensor valid_tokens = by_row ? given.tokens >= 0 : at::Tensor();
-  return stretch(embedded, row_lengths(valid_tokens, batch, count, device),
-                 row_lengths(by_row ? given.valid : at::Tensor(), batch, frames, device), frames);
+  if (ids.size(1) == frames) return embedded;
+  const auto [from, to] = paces(given, frames);
+  return stretch(embedded, from, to, frames);
 }
 
 Drafted VoiceboxImpl::draft(const Condition& given, Draws* draws) {
   if (drafter.is_empty()) return {};
-  require(given.tokens.defined() && given.tokens.size(1) == given.context.size(1),
-          "[voicebox] a draft needs a token for every one of {} frames, got {}", given.context.size(1),
-          given.tokens.defined() ? given.tokens.size(1) : 0);
-  return drafter->forward(given.tokens, draws);
+  require(given.tokens.defined(), "[voicebox] a draft needs to be told what to say");
+  const int64_t frames = given.context.size(1);
+  if (given.tokens.size(1) == frames) return drafter->forward(given.tokens, draws);
+  const auto [from, to] = paces(given, frames);
+  return drafter->forward(stretch_tokens(given.tokens, from, to, frames), draws);
 }
 
 VoiceboxImpl::Prepared VoiceboxImpl::prepare(const Condition& given, const Drafted& drafted) {

@@ -9,6 +9,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <utility>
+
 #include "config/schema.h"
 #include "systems/voicebox/draft.h"
 #include "systems/voicebox/transformer.h"
@@ -95,6 +97,8 @@ struct VoiceboxImpl : torch::nn::Module {
  private:
   at::Tensor with_own_share(const at::Tensor& guess, const at::Tensor& noisy, const at::Tensor& times) const;
   at::Tensor project_frames(const at::Tensor& frames);
+  // How many tokens of each row belong to how many of its frames. int64 [batch] each
+  std::pair<at::Tensor, at::Tensor> paces(const Condition& condition, int64_t frames) const;
   at::Tensor embed_tokens(const Condition& condition, int64_t frames);
   at::Tensor embed_times(const at::Tensor& times, int64_t batch);
 
