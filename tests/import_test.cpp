@@ -209,6 +209,18 @@ TEST(Export, QuantizerOptionsAreArgumentsThere) {
   }
 }
 
+TEST(Import, QuantizersTakeWhatFitsAResidualChain) {
+  const auto quantizer = [](const nlohmann::ordered_json& arguments) {
+    return audiolm_pytorch::soundstream_config({{"rq_kwargs", arguments}}).codec.quantizer;
+  };
+  const QuantizerConfig affine = quantizer({{"affine_param", true}, {"affine_param_batch_decay", 0.5}});
+  EXPECT_TRUE(affine.affine);
+  EXPECT_EQ(affine.affine_vectors_decay, 0.5);
+  EXPECT_EQ(quantizer({{"heads", 1}, {"channel_last", true}, {"num_codebooks", 1}}).codebooks, 1);
+  EXPECT_THROW(quantizer({{"heads", 2}}), Error);
+  EXPECT_THROW(quantizer({{"num_codebooks", 2}}), Error);
+}
+
 // A run that was never a package: what its own trainer saved, in another program's words, and back again.
 TEST(Export, ACodecBornHereIsATrainingPackage) {
   TemporaryFolder folder;

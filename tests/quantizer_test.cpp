@@ -320,6 +320,26 @@ TEST(Codebook, StaysAsItIsWhenNotLearning) {
   }
 }
 
+// Averages move the codes before the losses are made.
+TEST(Codebook, CrossEntropyIsThatOfTheCodesThatWereChosenFrom) {
+  for (const bool cosine : {false, true}) {
+    QuantizerConfig config = config_of("vq");
+    config.cross_entropy_commitment = true;
+    config.cosine = cosine;
+    Quantizer quantizer = make(config, 6);
+    SeededDraws draws(1);
+    quantizer->forward(noise({1, 300, 6}, 50), &draws);
+    const at::Tensor x = noise({1, 300, 6}, 51).requires_grad_();
+    std::vector<at::Tensor> losses, gradients;
+    for (const bool update : {false, true}) {
+      losses.push_back(quantizer->forward(x, &draws, update).losses);
+      gradients.push_back(torch::autograd::grad({losses.back().sum()}, {x})[0]);
+    }
+    EXPECT_LT((losses[0] - losses[1]).abs().max().item<double>(), 1e-6);
+    EXPECT_LT((gradients[0] - gradients[1]).abs().max().item<double>(), 1e-6);
+  }
+}
+
 TEST(Codebook, IsPlacedOutsideTrainingOnlyWhenAskedTo) {
   const at::Tensor x = noise({1, 300, 6}, 54);
   for (const bool in_eval : {false, true}) {

@@ -140,11 +140,9 @@ CodebookImpl::Choice CodebookImpl::forward(const at::Tensor& x, Draws* draws, bo
 
 at::Tensor CodebookImpl::codes_seen() const {
   at::Tensor codes = embedding.view({config_.books, config_.size, config_.dim});
-  // What averages will move in place must not be what a gradient is still to be taken through.
-  if (!config_.learnable)
-    codes = codes.detach();
-  else if (config_.moving_average)
-    codes = codes.clone();
+  if (!config_.learnable) codes = codes.detach();
+  // What averages will move in place must not be what a gradient or a loss is still to be taken through.
+  if (config_.moving_average && (config_.learnable || config_.seen_is_kept)) codes = codes.clone();
   if (!config_.affine) return codes;
   const bool on_cpu = codes.device().is_cpu();
   if (on_cpu && (vectors_begun.item<float>() == 0 || codes_begun.item<float>() == 0)) return codes;

@@ -18,6 +18,7 @@ struct CodebookConfig {
   int64_t books = 1;            // separate codebooks side by side, one a head
   bool moving_average = true;   // codes follow the vectors that choose them
   bool learnable = false;       // codes are a parameter, and the chosen vectors pass gradients on to it
+  bool seen_is_kept = false;    // a loss looks at Choice::seen after the averages have moved the codes
   double decay = 0.95;          // of the moving averages
   double epsilon = 1e-5;        // smooths the counts of rare codes
   bool kmeans_init = true;      // the first training batch places the codes

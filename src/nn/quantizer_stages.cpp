@@ -28,6 +28,7 @@ struct VectorStage : QuantizerStage {
     book.books = config.separate_codebooks ? config.codebooks : 1;
     book.moving_average = config.codebook_update == "average";
     book.learnable = learns_by_gradient_ || config.orthogonal_weight > 0;
+    book.seen_is_kept = config.cross_entropy_commitment;
     book.decay = config.decay;
     book.epsilon = config.epsilon;
     book.kmeans_init = config.kmeans_init;

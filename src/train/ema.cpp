@@ -13,7 +13,9 @@ namespace melete {
 
 void describe(Schema& schema, EmaConfig& config) {
   schema.option("enabled", config.enabled, "keep a moving average of the weights");
-  schema.option("beta", config.beta, "largest decay").at_least(0).at_most(1);
+  schema.option("beta", config.beta, "largest decay; 1: the average stays at its first copy")
+      .at_least(0)
+      .at_most(1);
   schema.option("update_after_step", config.update_after_step, "until then the average is a copy")
       .at_least(0)
       .unit("steps");
@@ -59,6 +61,7 @@ void Ema::update() {
     copy_online();
     started_ = true;
   }
+  if (config_.beta == 1) return;  // frozen, as in ema-pytorch
   const double weight = 1 - decay();
   for (Entry& entry : entries_) entry.average.lerp_(entry.online.detach(), weight);
 }

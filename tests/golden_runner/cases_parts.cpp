@@ -27,9 +27,11 @@ struct Part {
     const at::NoGradGuard no_grad;
     each([&](const std::string& name, const at::Tensor& tensor) {
       const auto found = weights.find(name);
+      if (found == weights.end() && audiolm_pytorch::may_be_missing(name)) return;
       require(found != weights.end(), "the case has no weight `{}`", name);
       at::Tensor(tensor).copy_(found->second.reshape(tensor.sizes()));
     });
+    audiolm_pytorch::load_affine_flags(module, ours, weights, {}, theirs);
   }
 };
 

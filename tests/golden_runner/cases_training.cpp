@@ -56,7 +56,8 @@ OptimiserConfig optimiser_of(const nlohmann::ordered_json& config) {
 }
 
 void check_optimiser(const Case& reference, Checker& checker) {
-  expect_only(reference.config, {"lr", "wd", "betas", "eps", "group_wd_params", "filter_by_requires_grad"});
+  expect_only(reference.config, {"lr", "wd", "betas", "eps", "group_wd_params", "filter_by_requires_grad",
+                                 "use_lion"});  // accepted and ignored there
   Parameters parameters(reference);
   Optimiser optimiser(parameters.all, optimiser_of(reference.config));
   for (int64_t step = 0; has_step(reference, "in.grad.", step); ++step) {
@@ -97,7 +98,8 @@ struct Averaged : torch::nn::Module {};
 
 void check_ema(const Case& reference, Checker& checker) {
   const auto& config = reference.config;
-  expect_only(config, {"beta", "update_after_step", "update_every", "inv_gamma", "power", "min_value"});
+  expect_only(config, {"beta", "update_after_step", "update_every", "inv_gamma", "power", "min_value",
+                       "include_online_model", "allow_different_devices"});
   EmaConfig settings;
   settings.beta = config.value("beta", 0.9999);
   settings.update_after_step = config.value("update_after_step", int64_t{100});

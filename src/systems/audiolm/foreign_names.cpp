@@ -125,7 +125,7 @@ FineConfig fine_config(const Json& arguments, int64_t text_dim) {
   setters["num_fine_quantizers"] = argument_to(config.fine_quantizers);
   setters["project_coarse_logits"] = argument_to(config.predict_coarse);
   setters["pad_id"] = [](const Json& id) {
-    require(id.get<int64_t>() == kPadding, "[audiolm-pytorch] padding is -1 here, got pad_id {}",
+    require(id.get<int64_t>() < 0, "[audiolm-pytorch] padding is a negative id (-1 here), got pad_id {}",
             id.get<int64_t>());
   };
   apply_arguments(arguments, setters, "audiolm-pytorch", "FineTransformer");

@@ -27,6 +27,13 @@ std::function<void(const Json&)> to_list(std::vector<int64_t>& target) {
 
 ArgumentSetters quantizer_setters(QuantizerConfig& q) {
   const auto ignored = [](const Json&) {};
+  const auto only = [](const char* name, const Json& value) {
+    return [name, value](const Json& given) {
+      require(given.is_null() || given == value,
+              "[audiolm-pytorch] residual quantizers need {} = {} there, got {}", name, value.dump(),
+              given.dump());
+    };
+  };
   return {
       {"num_quantizers", argument_to(q.quantizers)},
       {"codebook_size", argument_to(q.codebook_size)},
@@ -65,9 +72,20 @@ ArgumentSetters quantizer_setters(QuantizerConfig& q) {
        [&q](const Json& on) {
          if (on.get<bool>()) q.codebook_update = "gradient";
        }},
-      {"freeze_codebook", ignored},  // kept, and never looked at
+      {"affine_param", argument_to(q.affine)},
+      {"affine_param_batch_decay", argument_to(q.affine_vectors_decay)},
+      {"affine_param_codebook_decay", argument_to(q.affine_codes_decay)},
+      {"heads", only("heads", 1)},
+      {"separate_codebook_per_head", ignored},  // of the one head
+      {"num_codebooks", only("num_codebooks", 1)},
+      {"keep_num_codebooks_dim", only("keep_num_codebooks_dim", false)},
+      {"channel_last", only("channel_last", true)},
+      {"accept_image_fmap", only("accept_image_fmap", false)},
+      {"freeze_codebook", ignored},  // kept, and never looked at, as is the scale of FSQ
+      {"scale", ignored},
       {"sync_kmeans", ignored},
       {"sync_codebook", ignored},
+      {"sync_affine_param", ignored},
   };
 }
 
@@ -115,6 +133,10 @@ const std::vector<std::pair<std::regex, std::string>>& rules() {
            "rq.rvqs.$1.layers.$2._codebook.cluster_size"),
       rule(R"(^codec\.quantizer\.groups\.(\d+)\.stages\.(\d+)\.codebook\.initialised$)",
            "rq.rvqs.$1.layers.$2._codebook.initted"),
+      rule(R"(^codec\.quantizer\.groups\.(\d+)\.stages\.(\d+)\.codebook\.vectors_(mean|variance)$)",
+           "rq.rvqs.$1.layers.$2._codebook.batch_$3"),
+      rule(R"(^codec\.quantizer\.groups\.(\d+)\.stages\.(\d+)\.codebook\.codes_(mean|variance)$)",
+           "rq.rvqs.$1.layers.$2._codebook.codebook_$3"),
       rule(R"(^discriminators\.stft\.input\.)", "stft_discriminator.init_conv."),
       rule(R"(^discriminators\.stft\.units\.(\d+)\.first\.)", "stft_discriminator.layers.$1.0.fn.0."),
       rule(R"(^discriminators\.stft\.units\.(\d+)\.threshold$)", "stft_discriminator.layers.$1.0.fn.1.b"),
@@ -159,7 +181,7 @@ std::string codec_name(const std::string& ours, const SoundStreamConfig& config)
 // What their state_dict holds besides weights: tables that we compute, and codebooks that are shared.
 bool derived(const std::string& theirs, const SoundStreamConfig& config) {
   static const std::regex table(
-      R"(^mel_spec_transforms\.|\.rel_pos\.inv_freq$|^rq\.rvqs\.\d+\.layers\.\d+\.mask$)");
+      R"(^mel_spec_transforms\.|\.rel_pos\.inv_freq$|^rq\.rvqs\.\d+\.layers\.\d+\.mask$|_needs_init$)");
   static const std::regex later_codebook(R"(^rq\.rvqs\.\d+\.layers\.[1-9]\d*\._codebook\.)");
   return std::regex_search(theirs, table) ||
          (config.quantizer.shared_codebook && std::regex_search(theirs, later_codebook));
@@ -301,18 +323,48 @@ std::string soundstream_name(const std::string& ours, const SoundStreamGanConfig
   fail("[audiolm-pytorch] no name known for `{}`", ours);
 }
 
+namespace {
+
+// Whether an affine codebook has seen vectors and codes: theirs tell it in other words.
+bool is_affine_flag(const std::string& ours) {
+  return ours.ends_with(".codebook.vectors_begun") || ours.ends_with(".codebook.codes_begun");
+}
+
+}  // namespace
+
 std::vector<NamedPair> soundstream_pairs(torch::nn::Module& module, const std::string& prefix,
                                          const SoundStreamGanConfig& config) {
   std::vector<NamedPair> pairs;
   const auto add = [&](const auto& named) {
     for (const auto& item : named) {
       const std::string ours = prefix + item.key();
+      if (is_affine_flag(ours)) continue;
       pairs.push_back({ours, soundstream_name(ours, config), item.value()});
     }
   };
   add(module.named_parameters());
   add(module.named_buffers());
   return pairs;
+}
+
+bool may_be_missing(const std::string& theirs) {
+  return theirs.find("_codebook.batch_") != std::string::npos;
+}
+
+void load_affine_flags(torch::nn::Module& module, const std::string& prefix, const TensorMap& state_dict,
+                       const SoundStreamGanConfig& config, const std::string& their_prefix) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : module.named_buffers()) {
+    const std::string ours = prefix + item.key();
+    if (!is_affine_flag(ours)) continue;
+    const std::string tail = "_begun";
+    const std::string mean = ours.substr(0, ours.size() - tail.size()) + "_mean";
+    const std::string theirs = soundstream_name(mean, config).substr(their_prefix.size());
+    const auto waiting = state_dict.find(theirs + "_needs_init");
+    const bool begun =
+        waiting == state_dict.end() ? state_dict.count(theirs) > 0 : waiting->second.eq(0).all().item<bool>();
+    item.value().fill_(begun ? 1 : 0);
+  }
 }
 
 namespace {
@@ -324,6 +376,7 @@ void load(SoundStreamGan& model, const TensorMap& state_dict, bool discriminator
   for (const NamedPair& pair : soundstream_pairs(*model, "", config)) {
     const auto found = state_dict.find(pair.theirs);
     if (!discriminators && found == state_dict.end() && pair.ours.starts_with("discriminators.")) continue;
+    if (found == state_dict.end() && may_be_missing(pair.theirs)) continue;
     require(found != state_dict.end(), "[audiolm-pytorch] the file has no `{}` (ours: `{}`)", pair.theirs,
             pair.ours);
     // Their codebooks have a leading dimension of one.
@@ -335,6 +388,7 @@ void load(SoundStreamGan& model, const TensorMap& state_dict, bool discriminator
   for (const auto& [name, tensor] : state_dict)
     require(used.count(name) || derived(name, config.codec),
             "[audiolm-pytorch] `{}` has no place in this model", name);
+  load_affine_flags(*model, "", state_dict, config, "");
 }
 
 }  // namespace

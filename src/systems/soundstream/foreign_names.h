@@ -29,6 +29,12 @@ std::string soundstream_name(const std::string& ours, const SoundStreamGanConfig
 std::vector<NamedPair> soundstream_pairs(torch::nn::Module& module, const std::string& prefix,
                                          const SoundStreamGanConfig& config);
 
+// What a state_dict lacks until an affine codebook has seen vectors.
+bool may_be_missing(const std::string& theirs);
+// The flags of affine codebooks, which are no pairs. prefix: as above; their_prefix: what their names lack.
+void load_affine_flags(torch::nn::Module& module, const std::string& prefix, const TensorMap& state_dict,
+                       const SoundStreamGanConfig& config, const std::string& their_prefix);
+
 // Copies a state_dict into the module. Missing, superfluous and misshapen tensors are Errors that name them.
 void load_soundstream(SoundStreamGan& model, const TensorMap& state_dict);
 // The same for a state_dict that may lack the discriminators.

@@ -15,6 +15,10 @@ class SoundStreamImport {
   explicit SoundStreamImport(const PackageSource& source) : package_(source, "soundstream") {
     config_.model = audiolm_pytorch::soundstream_config_of_file(
         package_.constructor_arguments(), package_.state(), package_.given(), package_.notes());
+    require(
+        !config_.model.codec.quantizer.affine,
+        "[{}] its codebooks are affine (affine_param), and such a run cannot be taken over; try one without",
+        package_.path());
     gan_ = SoundStreamGan(config_.model);
     audiolm_pytorch::load_soundstream(gan_, package_.state());
     pairs_ = audiolm_pytorch::soundstream_pairs(*gan_, "", config_.model);
