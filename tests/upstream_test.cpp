@@ -35,6 +35,8 @@ const Settings kCodec = {{"model.codec.front", "wave"},
                          {"model.multi_scale.layers", "4"},
                          {"model.multi_scale.groups", "[4, 16, 64, 256]"},
                          {"model.multi_scale.max_channels", "1024"},
+                         {"model.loss.adversarial_weight", "1"},
+                         {"model.loss.feature_weight", "100"},
                          {"train.ema.update_after_step", "0"}};
 const Settings kPictures = {{"model.vae.dim", "16"},
                             {"model.vae.groups", "16"},
