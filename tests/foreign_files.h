@@ -38,6 +38,16 @@ inline nlohmann::ordered_json content(const std::string& path) {
   });
 }
 
+// The Python that reads our files: $MELETE_PYTHON, a command that may set a path or enter a chroot.
+inline std::string python() {
+  const char* given = std::getenv("MELETE_PYTHON");
+  return given == nullptr ? "/usr/bin/python3" : given;
+}
+
+inline bool python_has(const std::string& module) {
+  return std::system((python() + " -c 'import " + module + "' >/dev/null 2>&1").c_str()) == 0;
+}
+
 // Runs Python with torch on `script`, which has same(a, b, where): two loaded trees are equal to the last
 // bit; it returns the number of tensors. What is given follows as sys.argv[1:]. True when the script ended
 // well.
@@ -61,13 +71,13 @@ def same(a, b, at):
     assert a == b, (at, a, b)
     return 0
 )" << script;
-  std::string command = "/usr/bin/python3 " + path;
+  std::string command = python() + " " + path;
   for (const std::string& each : given) command += " " + each;
   return std::system(command.c_str()) == 0;
 }
 
 inline bool python_has_torch() {
-  return std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0;
+  return python_has("torch");
 }
 
 // A .pt file that can be changed and written again; tensors of the tree are {"$tensor": name}.

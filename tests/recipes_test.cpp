@@ -105,6 +105,18 @@ TEST(EveryRecipe, IsFoundByItsName) {
 }
 
 // Nothing but add_system(): it trains from the command line, goes on, is timed, exported and started from.
+// Its recipe trains for an epoch and so names no steps.
+TEST(Bench, TimesMulan) {
+  std::vector<std::string> words = {"bench",     "mulan", "--threads",    "1",
+                                    "--repeats", "1",     "--batch_size", "2"};
+  for (const char* tower : {"audio", "text"})
+    for (const auto& [size, value] : std::map<std::string, std::string>{{"dim", "32"}, {"depth", "1"}}) {
+      words.push_back(fmt::format("--model.{}.transformer.{}", tower, size));
+      words.push_back(value);
+    }
+  EXPECT_EQ(run_program(words), 0);
+}
+
 TEST(ANewSystem, IsOneFileAndOneLine) {
   add_toy();
   const TemporaryFolder folder;

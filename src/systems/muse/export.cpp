@@ -2,6 +2,7 @@
 // trainer's package.
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/python_call.h"
 #include "systems/muse/foreign_files.h"
 #include "systems/muse/foreign_names.h"
 #include "systems/muse/load.h"
@@ -46,9 +47,8 @@ class MuseExporter : public Exporter {
 class VqganExporter final : public MuseExporter {
  public:
   VqganExporter(const Checkpoint& checkpoint, const std::string& path) : MuseExporter(checkpoint, path) {
-    muse::VqganConfig config;
-    schema_of(config).apply(checkpoint.meta.at("config").at("model"));
-    gan_ = muse::Vqgan(config);
+    schema_of(config_).apply(checkpoint.meta.at("config").at("model"));
+    gan_ = muse::Vqgan(config_);
   }
 
  protected:
@@ -58,9 +58,9 @@ class VqganExporter final : public MuseExporter {
   Json weights_tree(ExportFor purpose) override {
     fill(*gan_->vae, "vae.");
     if (purpose != ExportFor::finetune || !gan_->has_discriminator())
-      return tree_of(foreign::vae_state_dict(*gan_->vae));
+      return built_tree(foreign::vae_state_dict(*gan_->vae));
     fill(*gan_->discriminator, "discriminator.");
-    return tree_of(foreign::vqgan_state_dict(*gan_));
+    return built_tree(foreign::vqgan_state_dict(*gan_));
   }
 
   // VQGanVAETrainer's package, and in it the average that its trainer leaves in a file of its own.
@@ -71,7 +71,7 @@ class VqganExporter final : public MuseExporter {
         "[export] {} was trained without a discriminator, and VQGanVAETrainer knows no such training; try "
         "--for finetune",
         path_);
-    Json tree = {{"model", tree_of(foreign::vqgan_state_dict(*gan_), "model.")}}, orders;
+    Json tree = {{"model", built_tree(foreign::vqgan_state_dict(*gan_), "model.")}}, orders;
     for (const auto& [theirs, phase] : {std::pair{"optim", "generator"}, {"discr_optim", "discriminator"}})
       tree[theirs] = optimiser(theirs, phase, orders[theirs]);
     // Upstream's optimisers are built from sets, so its files do not say whose a state is. This one does.
@@ -89,6 +89,21 @@ class VqganExporter final : public MuseExporter {
   }
 
  private:
+  // The weights, and how their model is made.
+  Json built_tree(const TensorMap& state, const std::string& place = "") {
+    Json arguments = foreign::vqgan_arguments(state);
+    arguments["encdec_resnet_groups"] = config_.vae.groups;
+    arguments["l2_recon_loss"] = config_.loss.reconstruction == "l2";
+    arguments["use_hinge_loss"] = config_.loss.adversarial != "bce";
+    const QuantizerConfig& q = config_.vae.quantizer;
+    if (q.kind == "lfq")
+      arguments["lfq_kwargs"] = {{"entropy_loss_weight", q.entropy_weight},
+                                 {"commitment_loss_weight", q.lfq_commitment_weight},
+                                 {"diversity_gamma", q.diversity}};
+    note("muse-maskgit-pytorch builds this model with " + python_call("VQGanVAE", arguments));
+    return tree_of(state, place);
+  }
+
   Json optimiser(const std::string& theirs, const std::string& phase, Json& order) {
     TorchOptimiser like{.phase = phase,
                         .settings = checkpoint_.meta.at("config").at(phase).at("optimiser"),
@@ -129,6 +144,7 @@ class VqganExporter final : public MuseExporter {
     return {{"$ordered", entries}};
   }
 
+  muse::VqganConfig config_;
   muse::Vqgan gan_{nullptr};
 };
 

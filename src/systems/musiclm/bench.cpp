@@ -43,6 +43,7 @@ class MulanBenchmark final : public Benchmark {
       TrainerConfig config = recipe_->train;
       config.precision = precision;
       config.device = "cpu";
+      config.steps = 1000000;  // the recipe counts epochs
       Trainer trainer({*task, batches}, config);
       BenchRow& row = bench.measure(
           "mulan.train_step", [&] { trainer.step(); }, true);

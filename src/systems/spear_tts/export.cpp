@@ -1,6 +1,7 @@
 // Checkpoints as spear-tts-pytorch's three trainers save them.
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/python_call.h"
 #include "systems/spear_tts/foreign_files.h"
 #include "systems/spear_tts/task.h"
 #include "systems/spear_tts/training.h"
@@ -31,6 +32,9 @@ class SpearExporter final : public Exporter {
   }
 
   Json training_tree() override {
+    if (direction_ == kTextToSpeech)
+      note(fmt::format("its TextToSemanticTrainer goes on with freeze_encoder_layers_below = {}",
+                       task_.frozen_encoder_layers));
     return {{"model", state_dict_of([&](const std::string& ours) { return stored("model." + ours); })},
             {"optim", optimiser()},
             {"scheduler", scheduler()}};
@@ -45,8 +49,8 @@ class SpearExporter final : public Exporter {
     Json entries = Json::array();
     for (const auto& [name, own] : state_entries(*model_))  // one tensor under all its names
       entries.push_back({name, reference("model." + own.theirs.front(), own.tensor.detach())});
-    note(fmt::format("spear-tts-pytorch builds this model with TextToSemantic's arguments {}",
-                     foreign_arguments(settings_).dump()));
+    note("spear-tts-pytorch builds this model with " +
+         python_call("TextToSemantic", foreign_arguments(settings_)));
     if (settings_.model.text.padding < 0)
       note("its text has no padding id below the end: give TextToSemantic text_pad_id = -1, too");
     return {{"$ordered", entries}};

@@ -3,6 +3,7 @@
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "io/python_call.h"
 #include "systems/voicebox/foreign_names.h"
 #include "systems/voicebox/system.h"
 #include "train/exporter.h"
@@ -64,8 +65,8 @@ class VoiceboxExporter final : public Exporter {
           ours == ours_.end() ? like.at(theirs) : weight(ours->second).reshape(like.at(theirs).sizes());
       entries.push_back({kInWrapper + theirs, reference("model." + theirs, tensor)});
     }
-    note("voicebox-pytorch builds this model with VoiceBox(" +
-         voicebox_pytorch::voicebox_arguments(model_->config()).dump() + ")");
+    note("voicebox-pytorch builds this model with " +
+         python_call("VoiceBox", voicebox_pytorch::voicebox_arguments(model_->config())));
     return {{"$ordered", entries}};
   }
 
