@@ -367,11 +367,11 @@ TEST_F(MuseCommands, ImportedModelsOfBothSizesMakePictures) {
                                     folder_ / "theirs.png"};
   const std::vector<std::pair<std::string, std::string>> needed = {
       {"--vqgan", "base_vae.safetensors"},
-      {"--text-encoder", "t5.safetensors"},
+      {"--text_encoder", "t5.safetensors"},
       {"--large", "their_large.safetensors"},
-      {"--large-vqgan", "large_vae.safetensors"},
-      {"--large-smaller-vqgan", "smaller_vae.safetensors"},
-      {"--large-text-encoder", "t5.safetensors"}};
+      {"--large_vqgan", "large_vae.safetensors"},
+      {"--large_smaller_vqgan", "smaller_vae.safetensors"},
+      {"--large_text_encoder", "t5.safetensors"}};
   for (const auto& [flag, file] : needed) {
     const Said said = melete(these);
     if (flag != "--large") {
