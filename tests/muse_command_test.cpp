@@ -8,6 +8,7 @@
 
 #include "base/temporary_folder.h"
 #include "cli/app.h"
+#include "core/base/error.h"
 #include "data/base/synth_pictures.h"
 #include "data/pictures.h"
 #include "data/token_folder.h"
@@ -76,6 +77,7 @@ class MuseCommands : public ::testing::Test {
     save_checkpoint(base(), untrained_checkpoint(kMaskGitTask, small_maskgit(vqgan(), kSmall)));
     Json larger = small_maskgit(vqgan(), kLarge);
     larger["super_resolution"] = true;
+    larger["model"]["transformer"]["condition_doublings"] = 1;
     save_checkpoint(large(), untrained_checkpoint(kMaskGitTask, larger));
   }
 
@@ -130,6 +132,38 @@ int differing(const Image& a, const Image& b, int columns) {
         count += a.rgb[at] != b.rgb[at] ? 1 : 0;
       }
   return count;
+}
+
+// As when a run goes on after its tokens were learned.
+TEST_F(MuseCommands, AnotherVqganIsRefusedWithWhatToDo) {
+  const std::string other = folder_ / "other.safetensors";
+  Json settings = small_vqgan();
+  settings["model"]["vae"]["dim"] = 4;
+  save_checkpoint(other, untrained_checkpoint(kVqganTask, settings));
+  const Said said = melete(words({"--text", "a star", "--vqgan", other, "-o", folder_ / "out.png"}));
+  EXPECT_EQ(said.code, 1);
+  EXPECT_THAT(said.errors, HasSubstr("[VQ-GAN] " + base() + " was trained with another one"));
+  EXPECT_THAT(said.errors, HasSubstr("give its checkpoint of then: --vqgan RUN"));
+}
+
+// The 8 x 8 tokens of a picture are the 4 x 4 of one half as high, doubled once.
+TEST_F(MuseCommands, PlacesOfTheSmallerPictureComeFromItsSize) {
+  const auto columns = [&](int64_t doublings, int64_t smaller_height) {
+    Json settings = small_maskgit(vqgan(), kLarge);
+    settings["smaller_height"] = smaller_height;
+    settings["model"]["transformer"]["condition_doublings"] = doublings;
+    const auto config = untrained_checkpoint(kMaskGitTask, settings).meta.at("config");
+    return config.at("model").at("transformer").at("condition_columns").get<int64_t>();
+  };
+  EXPECT_EQ(columns(1, 16), 4);
+  EXPECT_EQ(columns(2, 8), 2);
+  EXPECT_EQ(columns(0, 16), 0);
+  try {
+    columns(2, 16);
+    FAIL() << "4 x 4, doubled twice, are 16 x 16";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("4 x 4 places, doubled 2 times, are not the 8 x 8 of the picture"));
+  }
 }
 
 TEST_F(MuseCommands, AMaskKeepsTheRestInBothStages) {
@@ -333,11 +367,11 @@ TEST_F(MuseCommands, ImportedModelsOfBothSizesMakePictures) {
                                     folder_ / "theirs.png"};
   const std::vector<std::pair<std::string, std::string>> needed = {
       {"--vqgan", "base_vae.safetensors"},
-      {"--text-encoder", "t5.safetensors"},
+      {"--text_encoder", "t5.safetensors"},
       {"--large", "their_large.safetensors"},
-      {"--large-vqgan", "large_vae.safetensors"},
-      {"--large-smaller-vqgan", "smaller_vae.safetensors"},
-      {"--large-text-encoder", "t5.safetensors"}};
+      {"--large_vqgan", "large_vae.safetensors"},
+      {"--large_smaller_vqgan", "smaller_vae.safetensors"},
+      {"--large_text_encoder", "t5.safetensors"}};
   for (const auto& [flag, file] : needed) {
     const Said said = melete(these);
     if (flag != "--large") {

@@ -287,7 +287,13 @@ TEST(MaskGit, MasksAsManyAsTheScheduleSays) {
 MaskGitImpl::Batch small_batch(uint64_t seed) {
   at::Tensor text = noise({3, 4, 10}, seed);
   text[1].narrow(0, 2, 2).zero_();
-  return {tokens({3, 24}, seed + 1), text, tokens({3, 5}, seed + 2)};
+  return {tokens({3, 24}, seed + 1), text, tokens({3, 6}, seed + 2)};
+}
+
+// The 2 x 3 tokens of the smaller picture belong into the 4 x 6 of the picture.
+void put_in_place(MaskGitTransformerConfig& config) {
+  config.condition_doublings = 1;
+  config.condition_columns = 3;
 }
 
 TEST(MaskGit, EveryPartLearns) {
@@ -296,6 +302,8 @@ TEST(MaskGit, EveryPartLearns) {
     MaskGitConfig config = small_maskgit(critic);
     config.transformer.self_condition = true;
     config.self_condition_share = 1;
+    put_in_place(config.transformer);
+    put_in_place(config.critic_transformer);
     MaskGit model(config);
     SeededDraws draws(3);
     const auto losses = model->losses(small_batch(1), draws);
@@ -319,7 +327,7 @@ TEST(MaskGit, SmallerPicturesHavePlacesWhereTheyAreGivenSome) {
   const auto batch = small_batch(4);
   const at::Tensor turned = batch.condition.flip({1});
   ASSERT_FALSE(at::equal(turned, batch.condition));
-  for (const int64_t places : {0, 5}) {
+  for (const int64_t places : {0, 6}) {
     torch::manual_seed(22);
     MaskGitConfig config = small_maskgit();
     config.transformer.condition_positions = places;
@@ -330,8 +338,35 @@ TEST(MaskGit, SmallerPicturesHavePlacesWhereTheyAreGivenSome) {
     const double difference = (embed(batch.condition) - embed(turned)).abs().max().item<double>();
     EXPECT_EQ(difference > 1e-3, places > 0) << difference;
     if (places == 0) continue;
-    EXPECT_THROW(embed(tokens({3, 6}, 1)), Error);
+    EXPECT_THROW(embed(tokens({3, 7}, 1)), Error);
   }
+}
+
+// With condition_doublings each of them is added where it belongs, and to its neighbours, before anything is
+// attended to.
+TEST(MaskGit, SmallerPicturesAreAddedWhereTheyBelong) {
+  const at::NoGradGuard no_grad;
+  torch::manual_seed(23);
+  MaskGitConfig config = small_maskgit();
+  put_in_place(config.transformer);
+  MaskGit model(config);
+  auto& transformer = *model->transformer;
+  const auto batch = small_batch(4);
+  const auto in_place = [&](const at::Tensor& condition) {
+    return transformer.context(batch.text, condition).in_place.reshape({3, 4, 6, 24});
+  };
+  at::Tensor other = batch.condition.clone();
+  other.select(1, 2).add_(1).remainder_(16);  // the last of the upper row: columns 4 and 5
+  const at::Tensor changed = (in_place(other) - in_place(batch.condition)).abs().amax({0, 3});  // [4, 6]
+  for (int64_t row = 0; row < 4; ++row)
+    for (int64_t column = 0; column < 6; ++column)
+      EXPECT_EQ(changed[row][column].item<double>() > 1e-4, row < 3 && column > 2) << row << " " << column;
+  const auto embed = [&](const at::Tensor& condition) {
+    return transformer.embed(batch.tokens, transformer.context(batch.text, condition));
+  };
+  EXPECT_EQ(embed(batch.condition).size(1), 24);
+  EXPECT_THROW(embed(tokens({3, 7}, 1)), Error) << "no whole rows";
+  EXPECT_THROW(embed(tokens({3, 3}, 1)), Error) << "fewer places than the picture has";
 }
 
 // One token may be left out of the loss; figures by picture add up to those of the batch.
@@ -383,6 +418,8 @@ TEST(GuidedMaskGit, OneBatchIsTwoPasses) {
     torch::manual_seed(14);
     MaskGitConfig config = small_maskgit("separate");
     config.transformer.self_condition = true;
+    put_in_place(config.transformer);
+    put_in_place(config.critic_transformer);
     MaskGit model(config);
     model->eval();
     const at::NoGradGuard no_grad;

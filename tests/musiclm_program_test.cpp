@@ -247,6 +247,15 @@ TEST(MulanProgram, HeldOutIsWhatTheRunDidNotTrainOn) {
   EXPECT_THAT(wrong.text, AllOf(HasSubstr("held nothing out"), HasSubstr(options.folder)));
 }
 
+TEST(MulanProgram, ABatchThatHoldsAPieceTwiceIsSaid) {
+  TemporaryFolder folder;
+  EXPECT_THAT(run(mulan(folder / "small", {"--data", music(), "--steps", "1"})),
+              Not(HasSubstr("several times")));
+  EXPECT_THAT(run(mulan(folder / "large", {"--data", music(), "--steps", "1", "--batch_size", "16"})),
+              AllOf(HasSubstr("a batch of 16 has the same of 9 recordings several times"),
+                    HasSubstr("try --batch_size 9")));
+}
+
 TEST(MulanProgram, NamesOfFoldersAreTags) {
   TemporaryFolder folder;
   int number = 0;
@@ -264,6 +273,9 @@ TEST(MulanProgram, NamesOfFoldersAreTags) {
   EXPECT_THAT(run({"eval", "mulan", "--from", out, "--data", list, "--labels", "bell,organ"}),
               AllOf(HasSubstr("on 8 recordings"), HasSubstr("; 0 left out")));
   EXPECT_EQ(musiclm::load_mulan(out).templates.for_names(), Words{"the sound of {}"});
+  const Said one = say({"eval", "mulan", "--from", out, "--data", list, "--labels", "bell"});
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.text, HasSubstr("--labels with at least two"));
 }
 
 TEST(MulanProgram, AStageThatHearsNoEmbeddingNamesThoseThatDo) {
@@ -289,7 +301,7 @@ class MusicProgram : public ::testing::Test {
     settings["model"]["codec"]["strides"] = {4, 5, 8};  // 50 frames a second
     settings["model"]["codec"]["channel_multiples"] = {1, 1, 2};
     save_checkpoint(runs + "/codec.safetensors", testing::small_codec_checkpoint(4, settings));
-    run(mulan(runs + "/mulan", {"--data", music(), "--steps", "1"}));
+    run(mulan(runs + "/mulan", {"--data", music(), "--steps", "1", "--text.tokenizer", "words"}));
     for (const std::string stage : {"semantic", "coarse", "fine"}) {
       Words words = {"train",
                      "musiclm-" + stage,
@@ -366,6 +378,39 @@ TEST_F(MusicProgram, TheBestOfThePiecesIsWritten) {
     ASSERT_TRUE(fs::exists(kept)) << table;
     EXPECT_EQ(read_bytes(kept) == read_bytes(*folder_ / "best.wav"), piece == best) << piece;
   }
+}
+
+// Each as it is by itself, in a folder that the tools of MuLaN read.
+TEST_F(MusicProgram, ATextALineAPieceEach) {
+  std::ofstream(*folder_ / "texts.txt") << "a slow organ\n\nfast bells\n";
+  const Words asked = {"--texts", *folder_ / "texts.txt", "--samples", "2", "--seconds", "0.3"};
+  EXPECT_THAT(generate("made/piece.wav", asked),
+              AllOf(HasSubstr("a slow organ\npiece"), HasSubstr("fast bells\npiece")));
+  generate("alone.wav", {"--text", "a slow organ", "--samples", "2", "--seconds", "0.3"});
+  EXPECT_EQ(read_bytes(*folder_ / "made/piece_0.wav"), read_bytes(*folder_ / "alone.wav"));
+  EXPECT_NE(read_bytes(*folder_ / "made/piece_1.wav"), read_bytes(*folder_ / "alone.wav"));
+  EXPECT_EQ(read_bytes(*folder_ / "made/piece_1.txt"), "fast bells\n");
+  EXPECT_FALSE(fs::exists(*folder_ / "alone.txt"));
+  EXPECT_THAT(run({"eval", "mulan", "--from", *folder_ / "runs/mulan", "--data", *folder_ / "made"}),
+              HasSubstr("on 2 recordings"));
+  Words all = asked;
+  all.push_back("--keep_all");
+  generate("all/piece.wav", all);
+  EXPECT_EQ(read_bytes(*folder_ / "all/piece_1.txt"), "a slow organ\n");
+  EXPECT_EQ(read_bytes(*folder_ / "all/piece_2.txt"), "fast bells\n");
+  for (const auto& [more, complaint] :
+       {std::pair{"--text", "leave --text out"}, {"--story", "leave --texts out"}}) {
+    const Said said = say({"generate", "musiclm", "--from", *folder_ / "runs", "--texts",
+                           *folder_ / "texts.txt", more, "0 an organ", "-o", *folder_ / "no.wav"});
+    EXPECT_EQ(said.code, 2);
+    EXPECT_THAT(said.text, HasSubstr(complaint));
+  }
+  std::ofstream(*folder_ / "texts.txt") << "a slow organ\n...\n";
+  const Said wordless = say({"generate", "musiclm", "--from", *folder_ / "runs", "--texts",
+                             *folder_ / "texts.txt", "-o", *folder_ / "none/piece.wav"});
+  EXPECT_EQ(wordless.code, 1);
+  EXPECT_THAT(wordless.text, HasSubstr("`...` has no words"));
+  EXPECT_FALSE(fs::exists(*folder_ / "none/piece_0.wav")) << "it is said before the work";
 }
 
 TEST_F(MusicProgram, LongPiecesStoriesAndPromptsAreAsLongAsTheyShould) {

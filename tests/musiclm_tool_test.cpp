@@ -94,7 +94,13 @@ TEST(Embed, OtherModelsAndBrokenRecordingsAreSaid) {
   EXPECT_EQ(read_embeddings(folder.path() + "/out").items.size(), 2u);
   other.name = "toy 2";
   EXPECT_THROW(embed_recordings(other, entries, folder.path() + "/out", options), Error);
-  EXPECT_THROW(embed_texts(toy, {{"", "abc", 0}}, folder.path() + "/out", options), Error);
+  try {
+    embed_texts(toy, {{"", "abc", 0}}, folder.path() + "/out", options);
+    FAIL() << "sound and texts in one folder";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("holds embeddings of audio by the model toy 1, these are of text by toy 1"));
+  }
   EXPECT_THROW(read_embeddings(folder.path() + "/nowhere"), Error);
 }
 

@@ -108,6 +108,8 @@ int eval_mulan_command(const std::vector<std::string>& args) {
       "eval mulan --from runs/mulan --data music --held_out --labels \"plucked string,bell,organ\"");
   if (!arguments.parse(args)) return 0;
   if (from.empty()) throw UsageError("--from is missing: a run or checkpoint of mulan");
+  if (labels.size() == 1)
+    throw UsageError("expected --labels with at least two, for example \"bell melody,organ melody\"");
   if (data.empty() && !held_out)
     throw UsageError("--data is missing: captioned recordings; or --held_out for the run's own");
 

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "io/base/atomic_file.h"
+
 namespace melete {
 
 std::string numbered_path(const std::string& out, int64_t number, int64_t count) {
@@ -12,6 +14,10 @@ std::string numbered_path(const std::string& out, int64_t number, int64_t count)
   return (path.parent_path() /
           fmt::format("{}_{}{}", path.stem().string(), number, path.extension().string()))
       .string();
+}
+
+void write_text_beside(const std::string& path, const std::string& text) {
+  write_file_atomically(std::filesystem::path(path).replace_extension(".txt").string(), text + "\n");
 }
 
 }  // namespace melete

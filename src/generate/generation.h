@@ -42,5 +42,7 @@ class Generation {
 
 // out.wav, or out_0.wav, out_1.wav, ... for several.
 std::string numbered_path(const std::string& out, int64_t number, int64_t count);
+// What `path` was made of, into a .txt beside it: as data has its captions.
+void write_text_beside(const std::string& path, const std::string& text);
 
 }  // namespace melete

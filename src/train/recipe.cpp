@@ -56,9 +56,11 @@ void settle_size(int64_t& setting, int64_t found, const char* name, const std::s
 void settle_identity(std::string& setting, const std::string& found, const char* what) {
   if (found.empty()) return;
   if (setting.empty()) setting = found;
-  require(setting == found,
-          "[{}] this run was trained with {} and now has {}; its tokens would mean something else", what,
-          setting, found);
+  require(
+      setting == found,
+      "[{}] this run was trained with {} and now has {}, whose tokens mean something else; where that has "
+      "gone on since, give its checkpoint of then: RUN/checkpoints/step_N.safetensors",
+      what, setting, found);
 }
 
 }  // namespace melete

@@ -21,13 +21,6 @@ LoadedStage<Model> open_stage(const std::string& path, const std::string& task, 
   return load_stage<Model, Config>(path, "audiolm", task, weights, device);
 }
 
-void require_same(const std::string& what, const StageRun& run, const std::string& trained_with,
-                  const std::string& loaded) {
-  // A stage that was imported does not say; sizes are checked all the same.
-  require(trained_with.empty() || trained_with == loaded,
-          "[audiolm] {} was trained with {} {}, the one given is {}", run.path, what, trained_with, loaded);
-}
-
 // What a file or run folder is, from its metadata alone; empty when it is nothing of ours.
 std::string kind_of(const fs::path& path) {
   try {
@@ -93,21 +86,22 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device devi
   const std::string codec = paths.codec.empty() ? setting_of(coarse, "codec_from") : paths.codec;
   require(!codec.empty(), "[audiolm] {} does not say where its codec is; give --codec RUN", coarse.path);
   model.codec = open_codec(codec, Weights::best, device);
-  require_same("tokenizer", semantic, setting_of(semantic, "semantic_identity"), model.tokenizer->identity());
-  require_same("tokenizer", coarse, setting_of(coarse, "semantic_identity"), model.tokenizer->identity());
-  require_same("codec", coarse, setting_of(coarse, "codec_identity"), model.codec->identity());
+  require_trained_with(semantic, "tokenizer", "semantic_identity", model.tokenizer->identity(),
+                       "--tokenizer");
+  require_trained_with(coarse, "tokenizer", "semantic_identity", model.tokenizer->identity(), "--tokenizer");
+  require_trained_with(coarse, "codec", "codec_identity", model.codec->identity(), "--codec");
   if (!paths.fine.empty()) {
     const auto fine = open_stage<FineTransformer, FineConfig>(paths.fine, "fine", weights, device);
     model.fine = fine.model;
-    require_same("codec", fine, setting_of(fine, "codec_identity"), model.codec->identity());
+    require_trained_with(fine, "codec", "codec_identity", model.codec->identity(), "--codec");
   }
   if (model.needs_text_encoder()) {
     const std::string text = paths.text.empty() ? setting_of(semantic, "text_from") : paths.text;
     require(!text.empty(), "[audiolm] these models are conditioned on text; give --text_encoder FILE");
     model.text_encoder = open_text_encoder(text, device);
     if (model.semantic->stage().conditioned() && !model.semantic->stage().text.enabled())
-      require_same("text encoder", semantic, setting_of(semantic, "text_identity"),
-                   model.text_encoder->identity());
+      require_trained_with(semantic, "text encoder", "text_identity", model.text_encoder->identity(),
+                           "--text_encoder");
   }
   model.check();
   return model;

@@ -7,6 +7,7 @@
 #include "config/schema.h"
 #include "run/kept_models.h"
 #include "run/load_weights.h"
+#include "run/trained_with.h"
 #include "systems/audiolm/audiolm.h"
 
 namespace melete {
@@ -29,6 +30,12 @@ struct StageRun {
 // A setting of it; empty where it has none of that name.
 inline std::string setting_of(const StageRun& run, const char* name) {
   return run.settings.value(name, "");
+}
+// setting: the identity that the run remembers. One that was imported does not say; sizes are checked all the
+// same.
+inline void require_trained_with(const StageRun& run, const char* what, const char* setting,
+                                 const std::string& now, const char* flag) {
+  require_trained_with(run.path, what, setting_of(run, setting), now, flag);
 }
 
 template <class Model>

@@ -170,9 +170,10 @@ class MaskGitExporter final : public MuseExporter {
         "[export] {} reads its text with an encoder that was trained along, muse-maskgit-pytorch with a T5; "
         "write a .safetensors file",
         path_);
-    require(config_.maskgit.transformer.condition_positions == 0,
-            "[export] {} sees where the tokens of smaller pictures are (condition_positions), which "
-            "muse-maskgit-pytorch does not; write a .safetensors file",
+    const auto& reader = config_.maskgit.transformer;
+    require(reader.condition_positions == 0 && reader.condition_doublings == 0,
+            "[export] {} sees where the tokens of smaller pictures are (condition_positions, "
+            "condition_doublings), which muse-maskgit-pytorch does not; write a .safetensors file",
             path_);
     fill(*model_, "");
     return tree_of(

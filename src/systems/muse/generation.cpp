@@ -1,15 +1,14 @@
 // `melete generate muse`: text to a picture, and on to a larger one.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "config/schema.h"
 #include "core/base/error.h"
 #include "data/base/picture_resize.h"
+#include "data/base/text_lines.h"
 #include "data/pictures.h"
 #include "generate/product_precision.h"
 #include "generate/sampling.h"
-#include "io/base/atomic_file.h"
 #include "io/base/picture_file.h"
 #include "systems/muse/load.h"
 #include "systems/muse/muse.h"
@@ -50,7 +49,7 @@ class MuseGeneration final : public Generation {
     melete::describe(s, decoding_);
     s.option("critic", decoding_.use_critic, "short for use_critic");
     s.option("large", large_.run, "run of maskgit with smaller_height: makes a larger picture of the first");
-    large_.flags = "--large-";
+    large_.flags = "--large_";
     s.option("large_vqgan", large_.vqgan, "its VQ-GAN; default: where that run says");
     s.option("large_smaller_vqgan", large_.smaller_vqgan,
              "its VQ-GAN of smaller pictures; default: where that run says, or its only one");
@@ -156,15 +155,8 @@ class MuseGeneration final : public Generation {
 
   // One a picture.
   std::vector<std::string> all_texts() const {
-    std::vector<std::string> lines{text_};
-    if (!texts_.empty()) {
-      lines.clear();
-      std::ifstream file(texts_);
-      require(file.good(), "[texts] cannot read {}", texts_);
-      for (std::string line; std::getline(file, line);)
-        if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
-      require(!lines.empty(), "[texts] {} has no line of text", texts_);
-    }
+    const std::vector<std::string> lines =
+        texts_.empty() ? std::vector<std::string>{text_} : text_lines(texts_);
     std::vector<std::string> all;
     for (const std::string& line : lines) all.insert(all.end(), static_cast<size_t>(count_), line);
     return all;
@@ -230,9 +222,7 @@ class MuseGeneration final : public Generation {
     for (int64_t i = 0; i < count; ++i) {
       const std::string path = numbered_path(run.out, i, count);
       write_png(path, picture_image(made[static_cast<size_t>(i)]));
-      if (count > 1)
-        write_file_atomically(std::filesystem::path(path).replace_extension(".txt").string(),
-                              texts[static_cast<size_t>(i)] + "\n");
+      if (count > 1) write_text_beside(path, texts[static_cast<size_t>(i)]);
     }
     const std::string first = numbered_path(run.out, 0, count);
     run.say(count == 1 ? fmt::format("{}  {}", first, size)

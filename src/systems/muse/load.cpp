@@ -4,6 +4,7 @@
 #include "nn/frozen.h"
 #include "roles/open.h"
 #include "run/kept_models.h"
+#include "run/trained_with.h"
 #include "systems/muse/system.h"
 #include "systems/muse/vqgan.h"
 
@@ -74,15 +75,14 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
             flag);
     return path;
   };
-  const auto same = [&](const char* name, const std::string& loaded) {
-    require(setting(name).empty() || setting(name) == loaded,
-            "[muse] {} was trained with {} {}, the one given is {}", found.path, name, setting(name), loaded);
+  const auto same = [&](const char* what, const char* name, const std::string& loaded, const char* flag) {
+    require_trained_with(found.path, what, setting(name), loaded, paths.flags + flag);
   };
 
   LoadedMaskGit loaded;
   loaded.model = found.model;
   loaded.pictures = open_picture_tokenizer(place(paths.vqgan, "vqgan_from", "vqgan"), Weights::best, device);
-  same("vqgan_identity", loaded.pictures->identity());
+  same("VQ-GAN", "vqgan_identity", loaded.pictures->identity(), "vqgan");
   const TrainedSize size = size_in(settings);
   loaded.height = size.height;
   loaded.width = size.width;
@@ -93,14 +93,14 @@ LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights, at::D
     const bool own = !paths.smaller_vqgan.empty() || !setting("smaller_vqgan_from").empty() ||
                      (!wanted.empty() && wanted != loaded.pictures->identity());
     loaded.smaller =
-        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller-vqgan"),
+        own ? open_picture_tokenizer(place(paths.smaller_vqgan, "smaller_vqgan_from", "smaller_vqgan"),
                                      Weights::best, device)
             : loaded.pictures;
-    same("smaller_vqgan_identity", loaded.smaller->identity());
+    same("VQ-GAN of smaller pictures", "smaller_vqgan_identity", loaded.smaller->identity(), "smaller_vqgan");
   }
   if (!found.config.text.enabled()) {
-    loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text-encoder"), device);
-    same("text_identity", loaded.text->identity());
+    loaded.text = open_text_encoder(place(paths.text_encoder, "text_from", "text_encoder"), device);
+    same("text encoder", "text_identity", loaded.text->identity(), "text_encoder");
   }
   return loaded;
 }

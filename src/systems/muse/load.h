@@ -36,7 +36,7 @@ struct LoadedMaskGit {
 // Where its parts are; empty: where the run says.
 struct MaskGitPaths {
   std::string run, vqgan, smaller_vqgan, text_encoder;
-  std::string flags = "--";  // what stands before the names of these in messages: "--large-"
+  std::string flags = "--";  // what stands before the names of these in messages: "--large_"
 };
 LoadedMaskGit load_maskgit_run(const MaskGitPaths& paths, Weights weights = Weights::best,
                                at::Device device = at::kCPU);

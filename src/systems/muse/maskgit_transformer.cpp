@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "nn/attention.h"
+#include "systems/muse/picture_layers.h"
 
 namespace melete::muse {
 
@@ -39,6 +40,13 @@ void describe(Schema& s, MaskGitTransformerConfig& c) {
        "condition_positions", c.condition_positions,
        "super-resolution: tokens of the largest smaller picture, which are then seen with their places; 0: "
        "as if they had none")
+      .at_least(0);
+  s.option("condition_doublings", c.condition_doublings,
+           "super-resolution: how often the smaller picture's sides are doubled to be the picture's; its "
+           "tokens are then added where they belong; 0: they are not")
+      .at_least(0)
+      .at_most(8);
+  s.option("condition_columns", c.condition_columns, "tokens in a row of the smaller picture; filled in")
       .at_least(0);
 }
 
@@ -124,6 +132,7 @@ MaskGitContext MaskGitContext::followed_by(const MaskGitContext& other) const {
     return at::cat({padded(first, text_length, filling), padded(second, other.text_length, filling)});
   };
   MaskGitContext both;
+  both.in_place = in_place;
   both.text_length = length;
   both.blind_rows = other.blind_rows;
   both.hidden = joined(hidden, other.hidden, 1);
@@ -154,6 +163,9 @@ MaskGitTransformerImpl::MaskGitTransformerImpl(const MaskGitTransformerConfig& c
   if (config.condition_positions > 0)
     condition_position_embedding = register_module(
         "condition_position_embedding", torch::nn::Embedding(config.condition_positions, config.dim));
+  for (int64_t i = 0; i < config.condition_doublings; ++i)
+    condition_doublings->push_back(Doubling(config.dim, config.dim));
+  if (config.condition_doublings > 0) register_module("condition_doublings", condition_doublings);
   if (config.self_condition)
     self_condition = register_module("self_condition", feed_forward_layer(config.dim, 4));
 }
@@ -164,8 +176,10 @@ MaskGitContext MaskGitTransformerImpl::context(const at::Tensor& text, const at:
           fmt::join(text.sizes(), ", "));
   at::Tensor seen = text.ne(0).any(-1);  // [batch, length]
   at::Tensor source = text_projection.is_empty() ? text : project(text, text_projection);
+  MaskGitContext result;
   if (condition.defined()) {
     at::Tensor smaller = token_embedding(condition);
+    if (config_.condition_doublings > 0) result.in_place = in_place(smaller);
     if (config_.condition_positions > 0) {
       require(condition.size(1) <= config_.condition_positions,
               "[maskgit] {} tokens of a smaller picture do not fit into {} condition_positions",
@@ -175,12 +189,21 @@ MaskGitContext MaskGitTransformerImpl::context(const at::Tensor& text, const at:
     source = at::cat({source, smaller.to(source.scalar_type())}, 1);
     seen = at::cat({seen, at::ones_like(condition, seen.options())}, 1);
   }
-  MaskGitContext result;
   result.text_length = text.size(1);
   result.hidden = at::cat({at::ones({seen.size(0), 1}, seen.options()), seen}, 1).logical_not();
   for (const auto& layer : *cross_attention)
     result.layers.push_back(layer->as<MaskGitAttentionImpl>()->memory(source));
   return result;
+}
+
+at::Tensor MaskGitTransformerImpl::in_place(const at::Tensor& smaller) {
+  const int64_t columns = config_.condition_columns;
+  require(columns > 0 && smaller.size(1) % columns == 0,
+          "[maskgit] {} tokens of a smaller picture are no rows of {} (condition_columns)", smaller.size(1),
+          columns);
+  at::Tensor grid = smaller.transpose(1, 2).unflatten(2, {smaller.size(1) / columns, columns});
+  for (const auto& doubling : *condition_doublings) grid = doubling->as<DoublingImpl>()->forward(grid);
+  return grid.flatten(2).transpose(1, 2);
 }
 
 at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGitContext& context,
@@ -189,6 +212,12 @@ at::Tensor MaskGitTransformerImpl::embed(const at::Tensor& tokens, const MaskGit
   require(positions <= config_.positions, "[maskgit] {} tokens do not fit into {} positions", positions,
           config_.positions);
   at::Tensor x = token_embedding(tokens) + position_embedding->weight.narrow(0, 0, positions);
+  if (context.in_place.defined()) {
+    require(context.in_place.size(1) == positions,
+            "[maskgit] the smaller picture covers {} places after condition_doublings, there are {}",
+            context.in_place.size(1), positions);
+    x = x + context.in_place;
+  }
   // Of an embedding that is not there yet, zeros, the layer makes zeros.
   if (config_.self_condition && before.defined()) x = x + self_condition(before);
   for (size_t i = 0; i < context.layers.size(); ++i) {

@@ -30,6 +30,10 @@ struct MaskGitTransformerConfig {
   // Places that tokens of a low-resolution picture may have; 0: only which tokens there are is seen, not
   // where, as in muse-maskgit-pytorch.
   int64_t condition_positions = 0;
+  // How often the low-resolution picture's tokens must be doubled along both sides to be as many as the
+  // picture's: they are then also added where they belong. 0: they are not, as in muse-maskgit-pytorch.
+  int64_t condition_doublings = 0;
+  int64_t condition_columns = 0;  // such tokens in a row of the picture; needed for doublings
   // What a critic has otherwise:
   bool mask_token = true;
   int64_t outputs = 0;  // values a position; 0: one a token
@@ -66,13 +70,15 @@ TORCH_MODULE(MaskGitAttention);
 struct MaskGitContext {
   std::vector<MaskGitAttentionImpl::Memory> layers;
   at::Tensor hidden;        // bool [rows that see something, 1 + keys]
+  at::Tensor in_place;      // [batch, positions, dim]: the condition where it belongs; undefined: nowhere
   int64_t text_length = 0;  // keys that are text; they stand behind the learned one
   int64_t blind_rows = 0;   // further rows that see nothing but the learned pair
 
   int64_t rows() const { return hidden.size(0) + blind_rows; }
   MaskGitContext with_text_of(const at::Tensor& kept) const;  // kept: bool [batch]; others see no text
   MaskGitContext without_text() const;
-  // The rows of this one, all of which see something, then those of another. Shorter texts are padded.
+  // The rows of this one, all of which see something, then those of another with the same condition. Shorter
+  // texts are padded.
   MaskGitContext followed_by(const MaskGitContext& other) const;
 };
 
@@ -96,6 +102,7 @@ struct MaskGitTransformerImpl : torch::nn::Module {
 
   torch::nn::Embedding token_embedding{nullptr}, position_embedding{nullptr};
   torch::nn::Embedding condition_position_embedding{nullptr};      // none without condition_positions
+  torch::nn::ModuleList condition_doublings;                       // to where it belongs
   torch::nn::ModuleList attention, cross_attention, feed_forward;  // a layer each
   Norm norm{nullptr};
   torch::nn::Linear logits{nullptr};
@@ -103,6 +110,7 @@ struct MaskGitTransformerImpl : torch::nn::Module {
   FeedForward self_condition{nullptr};
 
  private:
+  at::Tensor in_place(const at::Tensor& smaller);  // [batch, n, dim] -> [batch, positions, dim]
   at::Tensor read(size_t layer, const at::Tensor& x, const MaskGitContext& context);
 
   MaskGitTransformerConfig config_;

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "core/base/error.h"
 #include "roles/open.h"
 #include "systems/muse/load.h"
@@ -51,6 +53,7 @@ class MaskGitRecipe : public PicturesRecipe {
       settle_identity(text_identity_, text_->identity(), "text_from");
     }
     settle_text(text_ ? text_->dim() : 0);
+    if (smaller_) settle_places(smaller_->pixels_per_token(), pictures_->pixels_per_token());
     settle_tokens(pictures_->codebook_size(), pictures_->tokens_of(height(), width()));
   }
 
@@ -63,11 +66,18 @@ class MaskGitRecipe : public PicturesRecipe {
     auto& transformer = model_.maskgit.transformer;
     const int64_t frozen_dim = transformer.text_dim > 0 ? transformer.text_dim : kUsualTextDim;
     settle_text(text_from_.empty() ? 0 : frozen_dim);
-    if (smaller_height_ > 0)
-      condition_tokens_ = smaller_height_ / kUsualPixelsPerToken * (smaller_width() / kUsualPixelsPerToken);
+    // Tokens of such a size that the positions are used, where it is said how many there are.
+    const auto area = static_cast<double>(height() * width());
+    const int64_t pixels =
+        transformer.positions > 0
+            ? std::llround(std::ceil(std::sqrt(area / static_cast<double>(transformer.positions))))
+            : kUsualPixelsPerToken;
+    if (smaller_height_ > 0) {
+      condition_tokens_ = smaller_height_ / pixels * (smaller_width() / pixels);
+      settle_places(pixels, pixels);
+    }
     const int64_t codes = transformer.tokens > 0 ? transformer.tokens : kUsualCodes;
-    const int64_t fitting = height() / kUsualPixelsPerToken * (width() / kUsualPixelsPerToken);
-    settle_tokens(codes, transformer.positions > 0 ? transformer.positions : fitting);
+    settle_tokens(codes, height() / pixels * (width() / pixels));
     return fmt::format("{} tokens of {} kinds a picture", tokens_, codes);
   }
 
@@ -170,6 +180,22 @@ class MaskGitRecipe : public PicturesRecipe {
       settle_identity(text_identity_, make_text_tokenizer(model_.text)->identity(), "model.text");
     }
     settle_size(model_.maskgit.transformer.text_dim, dim, "model.transformer.text_dim", "text encoder");
+  }
+
+  // Where the tokens of the smaller picture belong in the large one, for those that ask.
+  void settle_places(int64_t small_pixels, int64_t pixels) {
+    for (auto* reader : {&model_.maskgit.transformer, &model_.maskgit.critic_transformer}) {
+      if (reader->condition_doublings == 0) continue;
+      const int64_t columns = smaller_width() / small_pixels, rows = smaller_height_ / small_pixels;
+      const int64_t times = int64_t{1} << reader->condition_doublings;
+      settle_size(reader->condition_columns, columns, "model.transformer.condition_columns",
+                  "smaller picture");
+      require(columns * times == width() / pixels && rows * times == height() / pixels &&
+                  columns * rows == condition_tokens_,
+              "[model.transformer.condition_doublings] {} x {} places, doubled {} times, are not the {} x {} "
+              "of the picture; set 0, or another smaller_height",
+              rows, columns, reader->condition_doublings, height() / pixels, width() / pixels);
+    }
   }
 
   void settle_tokens(int64_t codes, int64_t tokens) {

@@ -122,11 +122,9 @@ EmbeddingFolder::EmbeddingFolder(std::string folder, std::string identity, std::
   remove_stale_temporaries((fs::path(folder_) / "parts").string());
   std::vector<at::Tensor> vectors;
   const auto take = [&](Embeddings rows) {
-    require(
-        rows.identity == before_.identity && rows.side == before_.side,
-        "[embeddings] {} holds {} embeddings of another model ({}, this one is {} and makes {}); use a new "
-        "folder",
-        folder_, rows.side, rows.identity, before_.identity, before_.side);
+    require(rows.identity == before_.identity && rows.side == before_.side,
+            "[embeddings] {} holds embeddings of {} by the model {}, these are of {} by {}; use a new folder",
+            folder_, rows.side, rows.identity, before_.side, before_.identity);
     vectors.push_back(std::move(rows.vectors));
     for (EmbeddedItem& item : rows.items) before_.items.push_back(std::move(item));
   };

@@ -2,12 +2,13 @@
 // best.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "core/base/random.h"
+#include "data/base/text_lines.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
 #include "systems/musiclm/load.h"
@@ -30,7 +31,8 @@ class MusicLmGeneration final : public Generation {
     s.option("embedding", paths_.embedding, "run of mulan; default: the one they were trained with");
     s.option("tokenizer", paths_.tokenizer, "semantic tokenizer; default: the one they were trained with");
     s.option("codec", paths_.codec, "codec; default: the one they were trained with");
-    s.option("text", request_.text, "what to play");
+    s.option("text", text_, "what to play");
+    s.option("texts", texts_, "file of such texts, one a line: a piece of each, with its text beside it");
     s.option("like", like_, "recording that it shall resemble, instead of the text or averaged with it");
     s.option("like_share", request_.like_share, "share of that recording where there is a text, too")
         .at_least(0)
@@ -64,14 +66,14 @@ class MusicLmGeneration final : public Generation {
             "musiclm --from runs --like song.wav --samples 4 --keep_all -o out.wav",
             "musiclm --from runs --text \"bells\" --seconds 30 --window_seconds 4 --overlap_seconds 2 -o "
             "long.wav",
+            "musiclm --from runs --texts captions.txt --samples 4 --seconds 2 -o made/piece.wav",
             "musiclm --from runs --story \"0 a slow organ; 8 a fast drum beat\" --seconds 16 -o story.wav"};
   }
 
   void run(const GenerationRun& run) override {
-    if (request_.text.empty() && like_.empty() && story_.empty())
-      throw UsageError("expected --text WORDS, --story PARTS or --like FILE, got none of them");
-    if (!request_.text.empty() && !story_.empty())
-      throw UsageError("--story has texts of its own; leave --text out");
+    refuse_what_means_nothing();
+    const std::vector<std::string> texts =
+        texts_.empty() ? std::vector<std::string>{text_} : text_lines(texts_);
     musiclm::LongPieceConfig parts = long_;
     if (!story_.empty()) parts.story = musiclm::parse_story(story_words());
     if (!from_.empty()) find_parts(from_, paths_);
@@ -87,15 +89,29 @@ class MusicLmGeneration final : public Generation {
       inner.prompt = read_mono(prompt_, inner.prompt_rate_hz, prompt_seconds_);
     }
     inner.semantic = inner.coarse = inner.fine = sampling_;
-    inner.seed = run.seed;
     inner.progress = run.progress;
-    const musiclm::MusicResult result = musiclm::generate_long(model, request, parts);
-    say_windows(run, request, parts);
-    say_cut(run, *model.embedding, request, parts);
-    say_scores(run, result, model.audiolm.codec->rate_hz());
+    check_texts(run, *model.embedding, texts, parts);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      request.text = texts[i];
+      inner.seed = i == 0 ? run.seed : random_key(run.seed, "text", {static_cast<uint64_t>(i)});
+      const musiclm::MusicResult result = musiclm::generate_long(model, request, parts);
+      if (texts.size() > 1) run.say(fmt::format("{}{}", i == 0 ? "" : "\n", texts[i]));
+      say_windows(run, request, parts);
+      write_pieces(run, result, model.audiolm.codec->rate_hz(), {texts, i});
+    }
   }
 
  private:
+  void refuse_what_means_nothing() const {
+    if (text_.empty() && texts_.empty() && like_.empty() && story_.empty())
+      throw UsageError("expected --text WORDS, --texts FILE, --story PARTS or --like FILE, got none of them");
+    if (!text_.empty() && !texts_.empty())
+      throw UsageError("--texts has a text of its own for every piece; leave --text out");
+    if (!story_.empty() && !(text_.empty() && texts_.empty()))
+      throw UsageError(
+          fmt::format("--story has texts of its own; leave --{} out", text_.empty() ? "texts" : "text"));
+  }
+
   // The option, or what is in the file that it names.
   std::string story_words() const {
     if (!story_.ends_with(".txt")) return story_;
@@ -117,17 +133,28 @@ class MusicLmGeneration final : public Generation {
     run.say("");
   }
 
-  void say_cut(const GenerationRun& run, const JointEmbedding& embedding,
-               const musiclm::MusicRequest& request, const musiclm::LongPieceConfig& parts) const {
-    std::vector<std::string> texts = {request.text};
+  // Before the work, not after half of it.
+  void check_texts(const GenerationRun& run, const JointEmbedding& embedding, std::vector<std::string> texts,
+                   const musiclm::LongPieceConfig& parts) const {
     for (const musiclm::StoryPart& part : parts.story) texts.push_back(part.text);
-    const auto cut = std::count_if(texts.begin(), texts.end(),
-                                   [&](const std::string& text) { return embedding.fit(text).cut; });
+    int64_t cut = 0;
+    for (const std::string& text : texts) {
+      if (text.empty()) continue;  // a recording stands for it
+      const TextFit fit = embedding.fit(text);
+      require(!fit.wordless, "[text] `{}` has no words", text);
+      cut += fit.cut ? 1 : 0;
+    }
     if (cut > 0) run.say(fmt::format("texts longer than what the embedding reads, and cut: {}", cut));
   }
 
-  void say_scores(const GenerationRun& run, const musiclm::MusicResult& result, int64_t rate_hz) const {
+  struct OneOf {
+    const std::vector<std::string>& texts;
+    size_t number;
+  };
+  void write_pieces(const GenerationRun& run, const musiclm::MusicResult& result, int64_t rate_hz,
+                    const OneOf& text) const {
     const at::Tensor scores = result.scores.to(at::kCPU, at::kDouble).contiguous();
+    const auto texts = static_cast<int64_t>(text.texts.size()), number = static_cast<int64_t>(text.number);
     run.say("piece   score  seconds  file");
     for (int64_t piece = 0; piece < request_.samples; ++piece) {
       const at::Tensor& wave = result.audiolm.waves[static_cast<size_t>(piece)];
@@ -136,8 +163,11 @@ class MusicLmGeneration final : public Generation {
       if (wave.numel() == 0) {
         file += "ended at once; nothing was written";
       } else if (best || keep_all_) {
-        const std::string path = keep_all_ ? numbered_path(run.out, piece, request_.samples) : run.out;
+        const std::string path =
+            keep_all_ ? numbered_path(run.out, number * request_.samples + piece, texts * request_.samples)
+                      : numbered_path(run.out, number, texts);
         write_wave(path, wave, rate_hz);
+        if (!texts_.empty()) write_text_beside(path, text.texts[text.number]);
         file += path;
       } else {
         file += "not kept";
@@ -147,7 +177,7 @@ class MusicLmGeneration final : public Generation {
     }
   }
 
-  std::string from_, like_, prompt_, story_, weights_ = "ema";
+  std::string from_, text_, texts_, like_, prompt_, story_, weights_ = "ema";
   double prompt_seconds_ = 0;
   bool keep_all_ = false;
   musiclm::MusicLmPaths paths_;

@@ -38,12 +38,6 @@ std::string task_of(const std::filesystem::path& path) {
   return "";
 }
 
-void require_trained_with(const StageRun& run, const char* setting, const std::string& loaded) {
-  const std::string then = setting_of(run, setting);
-  require(then.empty() || then == loaded, "[musiclm] {} was trained with {} {}, the one given is {}",
-          run.path, setting, then, loaded);
-}
-
 std::string given_or_stored(const std::string& given, const StageRun& run, const char* setting,
                             const char* flag) {
   const std::string path = given.empty() ? setting_of(run, setting) : given;
@@ -175,16 +169,19 @@ MusicLm load_musiclm(const MusicLmPaths& paths, Weights weights, at::Device devi
   model.conditions.emplace("coarse", coarse.condition);
   for (const StageRun* run :
        {static_cast<const StageRun*>(&semantic), static_cast<const StageRun*>(&coarse)}) {
-    require_trained_with(*run, "condition_identity", model.embedding->identity());
-    require_trained_with(*run, "semantic_identity", model.audiolm.tokenizer->identity());
+    require_trained_with(*run, "joint embedding", "condition_identity", model.embedding->identity(),
+                         "--embedding");
+    require_trained_with(*run, "tokenizer", "semantic_identity", model.audiolm.tokenizer->identity(),
+                         "--tokenizer");
   }
-  require_trained_with(coarse, "codec_identity", model.audiolm.codec->identity());
+  require_trained_with(coarse, "codec", "codec_identity", model.audiolm.codec->identity(), "--codec");
   if (!paths.fine.empty()) {
     const auto fine = open_part<FineTransformer, FineConfig>(paths.fine, "fine", weights, device);
     model.audiolm.fine = fine.model;
     model.conditions.emplace("fine", fine.condition);
-    require_trained_with(fine, "condition_identity", model.embedding->identity());
-    require_trained_with(fine, "codec_identity", model.audiolm.codec->identity());
+    require_trained_with(fine, "joint embedding", "condition_identity", model.embedding->identity(),
+                         "--embedding");
+    require_trained_with(fine, "codec", "codec_identity", model.audiolm.codec->identity(), "--codec");
   }
   model.check();
   return model;

@@ -1,4 +1,8 @@
 // The recipe of MuLaN.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "systems/musiclm/system.h"
 #include "systems/musiclm/task.h"
@@ -50,9 +54,16 @@ class MulanRecipe : public RecordingsRecipe {
   }
 
   Feed open(const OpenRequest& request) override {
-    return open_recordings(*this, request, {.with_text = true, .has_words = [this](const std::string& text) {
-                                              return !text_->pieces(text).empty();
-                                            }});
+    Feed feed =
+        open_recordings(*this, request, {.with_text = true, .has_words = [this](const std::string& text) {
+                                           return !text_->pieces(text).empty();
+                                         }});
+    if (const int64_t rows = batch_size * request.group.size(); feed.training_items < rows)
+      request.reporter.warning(fmt::format(
+          "a batch of {} has the same of {} recordings several times, each held against itself; try "
+          "--batch_size {}",
+          rows, feed.training_items, std::max<int64_t>(2, feed.training_items / request.group.size())));
+    return feed;
   }
 
   Batch example(int64_t items) override {
@@ -78,11 +89,11 @@ class MulanRecipe : public RecordingsRecipe {
 
  private:
   void check() {
-    require(batch_size >= 2,
-            "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as "
-            "many as "
-            "possible), got {}; task.chunk makes room",
-            batch_size);
+    require(
+        batch_size >= 2,
+        "[batch_size] pairs are held against the others of their batch: expected at least 2 (ideally as many "
+        "as possible), got {}; task.chunk makes room",
+        batch_size);
     require(model_.audio.input == "wave",
             "[model.audio.input] training hears recordings: expected wave, got {}", model_.audio.input);
     data.rates_hz = {model_.sample_rate_hz};
