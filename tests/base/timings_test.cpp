@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "core/base/error.h"
 #include "data/base/synth_speech.h"
+#include "temporary_folder.h"
 
 namespace melete {
 namespace timings_test {
@@ -158,6 +162,34 @@ TEST(Timings, EspeakKnowsWhenItSaysWhat) {
     EXPECT_NEAR(spoken.timing.ends_seconds.back(), static_cast<double>(spoken.samples.size()) / 16000, 1e-3);
     EXPECT_TRUE(std::is_sorted(spoken.timing.ends_seconds.begin(), spoken.timing.ends_seconds.end()));
   }
+}
+
+constexpr const char* kSpeakTo = "MELETE_TEST_SPEAK_TO";
+
+TEST(Timings, EspeakSpeaksToAFile) {
+  const char* path = std::getenv(kSpeakTo);
+  if (path == nullptr) GTEST_SKIP() << "runs only as a process of Timings.EspeakSaysTheSameInEveryProcess";
+  const EspeakSpeech speech =
+      espeak_speak_timed("seven miles between the garden and the river", {"en-us+f3"});
+  std::ofstream out(path, std::ios::binary);
+  for (const float sample : speech.samples) out << sample << '\n';
+}
+
+// The seed of its noise is not that of the second in which a process begins.
+TEST(Timings, EspeakSaysTheSameInEveryProcess) {
+  if (!espeak_library_installed()) GTEST_SKIP() << "libespeak-ng is not installed";
+  const testing::TemporaryFolder folder;
+  const auto spoken = [&](const std::string& name) {
+    const std::string path = folder.path() + "/" + name;
+    const std::string command = fmt::format("{}={} {} --gtest_filter=Timings.EspeakSpeaksToAFile > /dev/null",
+                                            kSpeakTo, path, fs::read_symlink("/proc/self/exe").string());
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return testing::read_bytes(path);
+  };
+  const std::string first = spoken("first");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_GT(std::count(first.begin(), first.end(), '\n'), 20000);
+  EXPECT_TRUE(spoken("second") == first);
 }
 
 }  // namespace timings_test

@@ -105,6 +105,16 @@ std::vector<std::string> separate(std::string_view line) {
   return symbols;
 }
 
+// Since 1.52 the seed of its noise is the clock's unless -D is given, at which earlier ones fall silent.
+bool takes_seed_from_clock(const std::string& program) {
+  static const bool takes = [&] {
+    const TemporaryFile said(".txt");
+    run_program(program, {"-D", "--version"}, said.path());
+    return fs::file_size(said.path()) > 0;
+  }();
+  return takes;
+}
+
 std::string phonemes_by_program(const std::string& clause, const std::string& voice) {
   const std::string program =
       require_program("phonemes need the library libespeak-ng1 or",
@@ -136,10 +146,12 @@ std::vector<std::string> espeak_phonemes(std::string_view clause, const std::str
 EspeakSpeech espeak_speak(const std::string& text, const EspeakVoice& voice) {
   const std::string program = require_program("speech needs");
   const TemporaryFile file(".wav");
-  const int code = run_program(program,
-                               {"-v", voice.name, "-s", std::to_string(voice.words_per_minute), "-p",
-                                std::to_string(voice.pitch), "-w", file.path(), "--", text},
-                               "/dev/null");
+  std::vector<std::string> arguments = {
+      "-v", voice.name, "-s", std::to_string(voice.words_per_minute), "-p", std::to_string(voice.pitch),
+      "-w", file.path()};
+  if (takes_seed_from_clock(program)) arguments.emplace_back("-D");
+  arguments.insert(arguments.end(), {"--", text});
+  const int code = run_program(program, arguments, "/dev/null");
   require(code == 0, "[espeak] espeak-ng ended with {} for the voice {}; try `espeak-ng -v {} hello`", code,
           voice.name, voice.name);
   const Audio audio = read_audio(file.path());

@@ -69,6 +69,8 @@ EspeakLibrary::EspeakLibrary(void* handle) : handle_(handle) {
   rate_hz_ = initialize_(kSynchronous, 0, nullptr, kPhonemeEvents | kEventsInIpa | kDoNotExit);
   require(rate_hz_ > 0, "[espeak] the library finds no data; try: sudo apt-get install espeak-ng-data");
   set_callback_(&EspeakLibrary::on_sound);
+  // Since 1.52 the seed of its noise is the clock's, unless it is told another.
+  if (void* seed = ::dlsym(handle_, "espeak_ng_SetRandSeed")) reinterpret_cast<int (*)(long)>(seed)(1);
 }
 
 void EspeakLibrary::choose_voice(const std::string& voice) {
