@@ -77,5 +77,9 @@ recordings() {
   step "5/5 the held-out prompts, from their texts alone" "$melete" generate voicebox --from "$out/voicebox" \
     --durations "$out/duration" ${VOCODER:+--vocoder "$VOCODER"} --text_file "$out/listen/texts.txt" --steps 16 \
     --temperature 0.5 -o "$out/listen/read.wav" ${READ:-}
+  printf '\nwhat frames and vocoder alone make of the recordings:\n'
+  "$melete" generate voicebox --from "$out/voicebox" ${VOCODER:+--vocoder "$VOCODER"} --copy "$out/held-out" \
+    -o "$out/listen/copy.wav"
 }
-printf '\nlisten to:  %s   (line by line what %s says)\n' "$out/listen/read_*.wav" "$out/listen/texts.txt"
+printf '\nlisten to:  %s   (line by line what %s says)\nbeside it:  %s   (the recordings through frames and vocoder)\n' \
+  "$out/listen/read_*.wav" "$out/listen/texts.txt" "$out/listen/copy_*.wav"
