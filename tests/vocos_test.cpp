@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <map>
+
 #include "base/temporary_folder.h"
 #include "cli/app.h"
 #include "core/base/error.h"
 #include "data/base/synth_speech.h"
+#include "every_recipe.h"
 #include "gradient_check.h"
 #include "losses/intelligibility.h"
 #include "nn/mel_frames.h"
@@ -123,6 +127,28 @@ TEST(VocosTest, MakesSoundOfTheRightLengthAndLearns) {
   EXPECT_THROW(other->forward(frames, 3), Error);
   other->forward(frames, 1).square().mean().backward();
   for (const auto& item : other->named_parameters()) EXPECT_TRUE(item.value().grad().defined()) << item.key();
+}
+
+// Beside the spectral distances, as the codec's validation has it; none where all is silent.
+TEST(VocosTest, ValidationSaysHowMuchIsUnderstood) {
+  const auto recipe = make_recipe("vocos");
+  Schema schema = recipe->schema();
+  schema.apply_file(MELETE_SOURCE_DIR "/recipes/vocos/vocos_tiny.toml");
+  recipe->settle();
+  const auto task = recipe->make_task();
+  const auto named = [&](const at::Tensor& wave) {
+    Batch batch;
+    batch.set("wave", wave);
+    const at::NoGradGuard no_grad;
+    std::map<std::string, double> values;
+    for (const auto& [name, value] : task->validate(batch, {}).named) values[name] = value.item<double>();
+    return values;
+  };
+  const auto heard = named(0.1 * noise({2, 16384}, 1));
+  ASSERT_EQ(heard.count("extended_stoi"), 1u);
+  EXPECT_GT(heard.at("mel_distance"), 0);
+  EXPECT_LT(std::abs(heard.at("extended_stoi")), 0.5) << "it has learned nothing";
+  EXPECT_EQ(named(at::zeros({2, 16384})).count("extended_stoi"), 0u);
 }
 
 // As the package would save it.

@@ -14,7 +14,9 @@
 #include "core/base/error.h"
 #include "every_recipe.h"
 #include "foreign_files.h"
+#include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
+#include "losses/intelligibility.h"
 #include "pretrained/import.h"
 #include "small_voicebox.h"
 #include "systems/voicebox/generation_speech.h"
@@ -82,6 +84,12 @@ std::vector<int32_t> hum(int64_t count, int bits, int rate) {
         static_cast<int32_t>(std::lround(full * (std::sin(900 * t * (1 + t)) + 0.5 * std::sin(5000 * t)))));
   }
   return samples;
+}
+
+// The number after those words of what was printed; 0: they are not in it.
+double figure_after(const std::string& printed, const std::string& words) {
+  const size_t at = printed.find(words);
+  return at == std::string::npos ? 0 : std::stod(printed.substr(at + words.size()));
 }
 
 class VoiceboxCommand : public ::testing::Test {
@@ -284,6 +292,22 @@ TEST_F(VoiceboxCommand, OneThatIsToldNothingMakesSoManySeconds) {
   const auto after = read_audio(at("out.wav")).samples;
   EXPECT_NEAR(static_cast<double>(after.size()), static_cast<double>(alone.size()), 256);
   EXPECT_NE(after, alone);
+}
+
+TEST_F(VoiceboxCommand, CopiesSayHowFarTheyAreFromTheirOriginals) {
+  const Ran one = generate("untold.safetensors", {"--copy", at("speech/0.wav")});
+  ASSERT_EQ(one.code, 0) << one.output;
+  EXPECT_EQ(read_audio(at("out.wav")).frames(), 2 * kRateHz / 256 * 256);
+  EXPECT_THAT(one.output, HasSubstr("beside the original: mel distance"));
+  const at::Tensor original = read_mono(at("speech/0.wav"), kRateHz),
+                   copy = read_mono(at("out.wav"), kRateHz);
+  EXPECT_NEAR(figure_after(one.output, " STOI "), intelligibility(original, copy, kRateHz)->stoi, 0.001);
+  const Ran all = generate("untold.safetensors", {"--copy", at("speech")});
+  ASSERT_EQ(all.code, 0) << all.output;
+  EXPECT_THAT(all.output, HasSubstr("beside the 2 originals: mel distance"));
+  // Both recordings are the same: so is the mean.
+  EXPECT_EQ(figure_after(all.output, " STOI "), figure_after(one.output, " STOI "));
+  EXPECT_EQ(read_audio(at("out_1.wav")).samples, read_audio(at("out.wav")).samples);
 }
 
 TEST_F(VoiceboxCommand, AnImportedModelSpeaksOnceItsFramesAreNamed) {

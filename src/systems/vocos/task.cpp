@@ -4,6 +4,7 @@
 
 #include "data/batch.h"
 #include "losses/adversarial.h"
+#include "losses/intelligibility.h"
 #include "losses/quality.h"
 #include "run/sample_writer.h"
 
@@ -153,6 +154,11 @@ Losses VocosTask::validate(const Batch& batch, const StepContext&) {
   losses.named.insert(losses.named.begin(), {"loss", losses.total});
   losses.named.emplace_back("mel_distance", mel_distance(real, fake, config_.mel.rate_hz));
   losses.named.emplace_back("stft_distance", stft_distance(real, fake));
+  // Segments are chained: one alone may have too little in it that is not silence.
+  if (const auto understood = intelligibility(real.flatten(), fake.flatten(), config_.mel.rate_hz)) {
+    losses.named.emplace_back("stoi", at::scalar_tensor(understood->stoi));
+    losses.named.emplace_back("extended_stoi", at::scalar_tensor(understood->extended));
+  }
   return losses;
 }
 

@@ -1,16 +1,21 @@
 // `melete generate voicebox`: a text read in a voice, a recording with other words in it, or what a recording
 // says in the voice of another.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
 #include "config/schema.h"
 #include "core/base/error.h"
+#include "data/base/manifest.h"
 #include "data/base/text_lines.h"
 #include "generate/product_precision.h"
 #include "generate/runge_kutta.h"
 #include "io/audio_tensor.h"
 #include "io/base/audio_file.h"
 #include "io/base/resample.h"
+#include "losses/sound_figures.h"
 #include "systems/voicebox/generation_speech.h"
 #include "systems/voicebox/generation_tokens.h"
 #include "systems/voicebox/sampling_together.h"
@@ -63,7 +68,9 @@ class VoiceboxGeneration final : public Generation {
     s.option("with", with_, "what it is to say instead");
     s.option("denoise", denoise_, "stretch of --edit that is made anew with the same words: FROM TO")
         .unit("s");
-    s.option("copy", copy_, "recording that becomes frames and sound again: what the vocoder alone loses");
+    s.option("copy", copy_,
+             "recording, folder or manifest: each becomes frames and sound again, what the vocoder alone "
+             "loses, and prints how far the copies are from the originals");
     s.option("compare", compare_, "recordings: prints how far the result is from each, the nearest first");
     s.option("speech", speech_, "recording of what to say, for a model that is told by semantic tokens");
     s.option("semantic_from", semantic_from_,
@@ -118,12 +125,7 @@ class VoiceboxGeneration final : public Generation {
     how_.seed = run.seed;
     LoadedVoicebox loaded =
         load_voicebox(from_, weights_named(weights_), vocoder_, run.device, features_from_);
-    if (!copy_.empty()) {
-      const AudioFeatures& features = *loaded.features;
-      const at::Tensor frames = features.encode(read_mono(copy_, features.rate_hz()).unsqueeze(0));
-      write(run.out, features.decode(frames)[0], features.rate_hz(), {}, run);
-      return;
-    }
+    if (!copy_.empty()) return copy(*loaded.features, run);
     if (loaded.told_by == "none") return make_untold(loaded, run);
     if (wishes == 0)
       throw UsageError("--seconds alone is for a model that is told nothing; say what to make: --text WORDS");
@@ -178,6 +180,28 @@ class VoiceboxGeneration final : public Generation {
       waves.clear();
       work = {};
     }
+  }
+
+  void copy(const AudioFeatures& features, const GenerationRun& run) const {
+    std::vector<std::string> paths = {copy_};
+    if (!is_audio_extension(copy_)) {
+      paths.clear();
+      for (const ManifestEntry& entry : load_entries(copy_)) paths.push_back(entry.path);
+    }
+    const auto count = static_cast<int64_t>(paths.size());
+    FigureMeans figures;
+    for (int64_t i = 0; i < count; ++i) {
+      const at::Tensor real = read_mono(paths[static_cast<size_t>(i)], features.rate_hz()).unsqueeze(0);
+      const at::Tensor fake = features.decode(features.encode(real));  // [1, samples]
+      const int64_t both = std::min(real.size(1), fake.size(1));
+      figures.add(sound_figures(real.narrow(1, 0, both), fake.narrow(1, 0, both), features.rate_hz()));
+      write(numbered_path(run.out, i, count), fake[0], features.rate_hz(), {}, run);
+    }
+    std::vector<std::string> means;
+    for (const SoundFigure& figure : figures.means())
+      means.push_back(fmt::format("{} {:.{}f}", figure.label, figure.value, figure.digits));
+    run.say(fmt::format("beside the {}: {}", count == 1 ? "original" : fmt::format("{} originals", count),
+                        fmt::join(means, ", ")));
   }
 
   // Settings that this model has no use for must not look as if they had done something.
