@@ -30,6 +30,8 @@ struct StageRun {
 inline std::string setting_of(const StageRun& run, const char* name) {
   return run.settings.value(name, "");
 }
+// Whether it was trained on runs of one semantic token as one. A stage that was imported does not say.
+bool unique_consecutive(const StageRun& run);
 
 template <class Model>
 struct LoadedStage : StageRun {
