@@ -1,5 +1,6 @@
 // AudioLM over a codec of two groups, from recordings to sound, as a person would do it (audiolm-pytorch's
 // first example has rq_groups = 2).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,10 +8,12 @@
 
 #include "base/temporary_folder.h"
 #include "cli/app.h"
+#include "core/base/error.h"
 #include "core/base/random.h"
 #include "io/base/audio_file.h"
 #include "roles/open.h"
 #include "small_codec.h"
+#include "systems/audiolm/load.h"
 #include "systems/soundstream/load.h"
 
 namespace melete {
@@ -34,6 +37,16 @@ class GroupedCodec : public ::testing::Test {
                                       0.05 * rng.uniform(-1, 1));
       write_audio(folder / ("in/" + std::to_string(i) + ".wav"), wave, 8000);
     }
+  }
+
+  void tokenize() {
+    const std::string in = folder / "in";
+    ASSERT_EQ(
+        run_program({"train", "kmeans", "--data", in, "-o", tokenizer, "--clusters", "8", "--threads", "1"}),
+        0);
+    ASSERT_EQ(run_program({"data", "tokenize", in, "--semantic", tokenizer, "--codec", codec, "-o",
+                           folder / "tokens"}),
+              0);
   }
 
   // A stage of a few weights, for a few steps. Its tokens come from the folder that `tokenize` made.
@@ -65,17 +78,12 @@ class GroupedCodec : public ::testing::Test {
   }
 
   TemporaryFolder folder;
-  const std::string codec = folder / "codec.safetensors";
+  const std::string codec = folder / "codec.safetensors", tokenizer = folder / "semantic.safetensors";
 };
 
 TEST_F(GroupedCodec, FromRecordingsToSound) {
-  const std::string in = folder.path() + "/in", tokenizer = folder / "semantic.safetensors";
-  ASSERT_EQ(
-      run_program({"train", "kmeans", "--data", in, "-o", tokenizer, "--clusters", "8", "--threads", "1"}),
-      0);
-  ASSERT_EQ(run_program(
-                {"data", "tokenize", in, "--semantic", tokenizer, "--codec", codec, "-o", folder / "tokens"}),
-            0);
+  const std::string in = folder.path() + "/in";
+  tokenize();
   train("semantic", {"--semantic_from", tokenizer});
   train("coarse", {"--semantic_from", tokenizer, "--codec_from", codec, "--model.quantizers", "2"});
   train("fine", {"--codec_from", codec, "--model.coarse_quantizers", "2"});
@@ -98,6 +106,39 @@ TEST_F(GroupedCodec, FromRecordingsToSound) {
   EXPECT_EQ(sound({"generate", "fine", "--from", runs + "/fine", "--prompt", in + "/0.wav",
                    "--prompt_seconds", "0.1"}),
             800);
+}
+
+// Tokens that were learned with how long they last are generated so, and stages that were not trained alike
+// are refused.
+TEST_F(GroupedCodec, RunsOfATokenAreGeneratedAsTheyWereTrained) {
+  tokenize();
+  train("semantic", {"--semantic_from", tokenizer, "--no-task.loss.unique_consecutive"});
+  train("coarse", {"--semantic_from", tokenizer, "--codec_from", codec, "--model.quantizers", "2"});
+  AudioLmPaths paths;
+  find_parts(folder.path(), paths);
+  try {
+    load_audiolm(paths);
+    FAIL() << "expected a refusal";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("unique_consecutive"));
+  }
+  train("coarse", {"--semantic_from", tokenizer, "--codec_from", codec, "--model.quantizers", "2",
+                   "--no-task.loss.unique_consecutive", "--fresh"});
+  AudioLm model = load_audiolm(paths);
+  EXPECT_FALSE(model.unique_consecutive);
+  AudioLmRequest request;
+  request.prompt = 0.1 * at::ones({4000});  // one token for half a second
+  request.prompt_rate_hz = 8000;
+  request.seconds = 0.1;
+  request.may_end = false;
+  const int64_t tokens = model.tokenizer->tokenize_at(request.prompt.unsqueeze(0), 8000).size(1);
+  ASSERT_GT(tokens, 10);
+  const auto same = [&](const at::Tensor& ids) {
+    return ids[0].narrow(0, 5, 5).eq(ids[0][5]).all().item<bool>();
+  };
+  EXPECT_TRUE(same(generate(model, request).semantic));
+  model.unique_consecutive = true;
+  EXPECT_FALSE(same(generate(model, request).semantic));
 }
 
 TEST_F(GroupedCodec, CoarseCodesAreTheFirstStageOfBothGroups) {

@@ -71,6 +71,15 @@ const std::vector<std::pair<std::string, ordered_json>>& kinds() {
         {"front_hop", 6},
         {"strides", {1, 2}},
         {"noise_from_hz", 1400}}},
+      {"tones",
+       {{"attention", false},
+        {"pad_mode", "constant"},
+        {"front", "tones"},
+        {"front_hop", 10},
+        {"strides", {2, 1}},
+        {"lowest_note", 60},
+        {"tones", 24},
+        {"noise_bands", 4}}},
   };
   return all;
 }
@@ -297,6 +306,59 @@ TEST(LappedFront, LooksAheadOneHopAndNoFurther) {
   const at::Tensor a = codec->encode(wave), b = codec->encode(changed);
   EXPECT_TRUE(at::equal(a.narrow(1, 0, 39), b.narrow(1, 0, 39)));
   EXPECT_FALSE(at::equal(a.narrow(1, 39, 1), b.narrow(1, 39, 1)));
+}
+
+// A codec that was never trained says which notes it hears, at about their levels.
+TEST(ToneFront, UntrainedCodecPlaysTheNotesItHears) {
+  SoundStreamConfig config;
+  config.front = "tones";
+  config.strides = {4};
+  config.channel_multiples = {1};
+  config.channels = 16;
+  config.dim = config.tones + config.noise_bands;
+  config.attention = false;
+  config.pad_mode = "constant";
+  torch::manual_seed(9);
+  SoundStream codec(config);
+  const at::NoGradGuard no_grad;
+  codec->eval();
+  ASSERT_EQ(codec->samples_per_frame(), 640);
+  const at::Tensor time = at::arange(640 * 40, at::kFloat) * (2 * M_PI / 16000);
+  const at::Tensor wave = 0.2 * (at::sin(440 * time) + at::sin(659.26 * time)).view({1, 1, -1});
+  const at::Tensor heard = codec->decode(codec->encode(wave)).flatten(0, 1);
+  const ToneBank bank(config.tone_bank());
+  const at::Tensor levels =
+      bank.analyse(heard.narrow(1, 640 * 10, 160 * 80)).flatten(0, 1).mean(0).narrow(0, 0, config.tones);
+  const at::Tensor loudest = std::get<0>(std::get<1>(levels.topk(2)).sort());
+  EXPECT_EQ(loudest[0].item<int64_t>(), 69 - config.lowest_note);
+  EXPECT_EQ(loudest[1].item<int64_t>(), 76 - config.lowest_note);
+  const double level = 0.2 * std::sqrt(160 / 2.0);
+  EXPECT_NEAR(levels[69 - config.lowest_note].item<double>(), level, 0.5 * level);
+}
+
+TEST(ToneFront, LooksAheadAsFarAsItSays) {
+  SoundStreamConfig config = codec_with({{"attention", false},
+                                         {"pad_mode", "constant"},
+                                         {"front", "tones"},
+                                         {"front_hop", 10},
+                                         {"strides", {2, 1}},
+                                         {"lowest_note", 60},
+                                         {"tones", 24},
+                                         {"noise_bands", 4}})
+                                 ->config();
+  torch::manual_seed(10);
+  SoundStream codec(config);
+  codec->eval();
+  const at::NoGradGuard no_grad;
+  const int64_t frame = codec->samples_per_frame(), ahead = config.look_ahead() / frame;
+  ASSERT_EQ(frame, 20);
+  ASSERT_GT(ahead, 2);
+  const at::Tensor wave = at::randn({1, 1, 300 * frame});
+  at::Tensor changed = wave.clone();
+  changed.narrow(2, 200 * frame, 100 * frame).add_(1);
+  const at::Tensor a = codec->encode(wave), b = codec->encode(changed);
+  EXPECT_TRUE(at::equal(a.narrow(1, 0, 199 - ahead), b.narrow(1, 0, 199 - ahead)));
+  EXPECT_FALSE(at::equal(a.narrow(1, 199, 1), b.narrow(1, 199, 1)));
 }
 
 }  // namespace live_codec_test

@@ -117,12 +117,12 @@ TEST(Scale, ContinuationsStayInTheScaleOfTheirPrompt) {
   const auto figures = eval_scale(model, held_out, kTonalRate, 2, request);
   for (const ScaleFigure& figure : figures)
     std::printf("%-22s %.3f in its own scale, %.3f in the others', +- %.3f\n", figure.what.c_str(),
-                figure.own, figure.others, figure.error);
+                figure.scale.own, figure.scale.others, figure.scale.error);
   for (const double share : shares) EXPECT_LT(share, 0.75);
   const ScaleFigure& made = figures.back();
-  EXPECT_GT(made.own, 0.75);
-  EXPECT_GT(made.own - made.others, 0.15);
-  EXPECT_GT(made.own - made.others, 4 * made.error);
+  EXPECT_GT(made.scale.own, 0.75);
+  EXPECT_GT(made.scale.own - made.scale.others, 0.15);
+  EXPECT_GT(made.scale.own - made.scale.others, 4 * made.scale.error);
 }
 
 }  // namespace scale_test

@@ -74,10 +74,11 @@ TEST(InScaleShare, SynthesizedPiecesAreInTheirScale) {
     waves.push_back(piece.wave);
   }
   const ScaleFigure figure = scale_figure("pieces", at::stack(waves), 16000, pieces);
-  std::printf("synthesized pieces: %.3f in their scale, %.3f in others'\n", figure.own, figure.others);
-  EXPECT_GT(figure.own, 0.85);
-  EXPECT_LT(figure.others, 0.65);
-  EXPECT_GT(figure.own - figure.others, 10 * figure.error);
+  std::printf("synthesized pieces: %.3f in their scale, %.3f in others'\n", figure.scale.own,
+              figure.scale.others);
+  EXPECT_GT(figure.scale.own, 0.85);
+  EXPECT_LT(figure.scale.others, 0.65);
+  EXPECT_GT(figure.scale.own - figure.scale.others, 10 * figure.scale.error);
 }
 
 }  // namespace tonality_test

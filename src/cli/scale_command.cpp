@@ -19,8 +19,9 @@ int scale_command(const std::vector<std::string>& args) {
   MachineWords machine;
   double prompt_seconds = 2, temperature = 1;
   request.seconds = 2;
-  Arguments arguments("bench scale",
-                      "how much of what models make of synthesized music stays in the scale of its prompt");
+  Arguments arguments(
+      "bench scale",
+      "whether what models make of synthesized music stays in the scale of its prompt and keeps its beat");
   arguments.option("from", from, "folder of runs: finds the parts that are not given");
   arguments.option("semantic", paths.semantic, "run or checkpoint of the semantic stage");
   arguments.option("coarse", paths.coarse, "run or checkpoint of the coarse stage");
@@ -45,11 +46,15 @@ int scale_command(const std::vector<std::string>& args) {
     sampling->temperature = temperature;
   const auto pieces =
       tonal_pieces(static_cast<uint64_t>(seed), count, rate_hz, prompt_seconds + request.seconds + 0.1);
-  TextTable table({"", "in its own scale", "in the others'", "difference"});
+  TextTable table({"", "in its own scale", "in the others'", "difference", "on its own beat",
+                   "on the others'", "difference"});
   for (const ScaleFigure& figure : eval_scale(model, pieces, rate_hz, prompt_seconds, request))
-    table.row({figure.what, fmt::format("{:.1f} %", 100 * figure.own),
-               fmt::format("{:.1f} %", 100 * figure.others),
-               fmt::format("{:.1f} +- {:.1f}", 100 * (figure.own - figure.others), 100 * figure.error)});
+    table.row({figure.what, fmt::format("{:.1f} %", 100 * figure.scale.own),
+               fmt::format("{:.1f} %", 100 * figure.scale.others),
+               fmt::format("{:.1f} +- {:.1f}", 100 * (figure.scale.own - figure.scale.others),
+                           100 * figure.scale.error),
+               fmt::format("{:.2f}", figure.beat.own), fmt::format("{:.2f}", figure.beat.others),
+               fmt::format("{:.2f} +- {:.2f}", figure.beat.own - figure.beat.others, figure.beat.error)});
   fmt::print("{} pieces, {:.3g} s of prompt, {:.3g} s after it\n\n{}", count, prompt_seconds, request.seconds,
              table.text());
   return 0;

@@ -111,7 +111,7 @@ AudioLmResult generate(AudioLm& model, const AudioLmRequest& request) {
     result.condition = condition;
     draws.emplace(request.seed, stage, request.batch);
     result.draws = request.draws ? request.draws : &*draws;
-    result.unique_consecutive = request.unique_consecutive;
+    result.unique_consecutive = request.unique_consecutive && model.unique_consecutive;
     result.may_end = request.may_end;
     result.weights = request.weights;
     result.as_audiolm_pytorch = request.as_audiolm_pytorch;

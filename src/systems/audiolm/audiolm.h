@@ -25,7 +25,8 @@ struct AudioLm {
       tokenizer;  // needed for a prompt, and to know how long a second is
   std::shared_ptr<const Codec> codec;
   std::shared_ptr<const TextEncoder>
-      text_encoder;  // for stages that are conditioned on text and have none of their own
+      text_encoder;                // for stages that are conditioned on text and have none of their own
+  bool unique_consecutive = true;  // what they were trained on: runs of one semantic token count once
 
   // Throws an Error that names both values where sizes do not fit together.
   void check() const;
@@ -48,8 +49,8 @@ struct AudioLmRequest {
   int64_t coarse_frames = 0;    // new frames instead of seconds
   SamplingConfig semantic, coarse, fine;
   uint64_t seed = 0;
-  Draws* draws = nullptr;  // instead of the seed, for tests
-  bool unique_consecutive = true;
+  Draws* draws = nullptr;                          // instead of the seed, for tests
+  bool unique_consecutive = true;                  // where the models were trained so
   bool may_end = true;                             // see StageRequest
   WeightStorage weights = WeightStorage::float32;  // see StageRequest
   bool as_audiolm_pytorch = false;                 // see StageRequest

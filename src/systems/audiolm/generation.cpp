@@ -206,6 +206,7 @@ class StageGeneration : public Generation {
                                                                   weights_named(weights_), run.device);
     SemanticTransformer& model = loaded.model;
     condition(loaded, request, run.device);
+    request.unique_consecutive = unique_consecutive(loaded);
     const auto tokens = tokenizer(loaded, run.device);
     const at::Tensor begin =
         (prompt_.path.empty() ? at::empty({1, 0}, at::kLong) : tokens->tokenize(prompt(tokens->rate_hz())))
@@ -227,6 +228,7 @@ class StageGeneration : public Generation {
                                                               run.device);
     CoarseTransformer& model = loaded.model;
     condition(loaded, request, run.device);
+    request.unique_consecutive = unique_consecutive(loaded);
     const auto tokens = tokenizer(loaded, run.device);
     const auto sound = codec(loaded, run.device);
     const auto frames = static_cast<int64_t>(seconds_ * sound->frames_per_second());

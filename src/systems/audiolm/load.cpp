@@ -38,6 +38,11 @@ std::string kind_of(const fs::path& path) {
 
 }  // namespace
 
+bool unique_consecutive(const StageRun& run) {
+  static const nlohmann::ordered_json::json_pointer setting("/task/loss/unique_consecutive");
+  return run.settings.value(setting, true);
+}
+
 void find_parts(const std::string& folder, AudioLmPaths& paths) {
   require(fs::is_directory(folder), "[audiolm] {} is not a folder of runs", folder);
   struct Part {
@@ -90,6 +95,10 @@ AudioLm load_audiolm(const AudioLmPaths& paths, Weights weights, at::Device devi
                        "--tokenizer");
   require_trained_with(coarse, "tokenizer", "semantic_identity", model.tokenizer->identity(), "--tokenizer");
   require_trained_with(coarse, "codec", "codec_identity", model.codec->identity(), "--codec");
+  model.unique_consecutive = unique_consecutive(semantic);
+  require(model.unique_consecutive == unique_consecutive(coarse),
+          "[audiolm] task.loss.unique_consecutive was {} for {} and {} for {}; train both alike",
+          model.unique_consecutive, semantic.path, !model.unique_consecutive, coarse.path);
   if (!paths.fine.empty()) {
     const auto fine = open_stage<FineTransformer, FineConfig>(paths.fine, "fine", weights, device);
     model.fine = fine.model;

@@ -37,6 +37,8 @@ inline void require_trained_with(const StageRun& run, const char* what, const ch
                                  const std::string& now, const char* flag) {
   require_trained_with(run.path, what, setting_of(run, setting), now, flag);
 }
+// Whether it was trained on runs of one semantic token as one. A stage that was imported does not say.
+bool unique_consecutive(const StageRun& run);
 
 template <class Model>
 struct LoadedStage : StageRun {

@@ -85,10 +85,15 @@ class StageRecipeOf : public StageRecipe {
   // Sound needs the codec itself: tokens alone make no samples.
   void set_sampler(StageTaskOf& task) const {
     const auto seed = static_cast<uint64_t>(train.seed);
+    const bool unique = task_.loss.unique_consecutive;
     if constexpr (std::is_base_of_v<SemanticTask, StageTaskOf>)
-      task.set_sampler(make_sampler(task.transformer(), seed));
-    else if (tokenizers_.codec)
+      task.set_sampler(make_sampler(task.transformer(), seed, unique));
+    else if constexpr (std::is_base_of_v<CoarseTask, StageTaskOf>) {
+      if (tokenizers_.codec)
+        task.set_sampler(make_sampler(task.transformer(), tokenizers_.codec, seed, unique));
+    } else if (tokenizers_.codec) {
       task.set_sampler(make_sampler(task.transformer(), tokenizers_.codec, seed));
+    }
   }
 
   Config model_;

@@ -41,7 +41,8 @@ void write_decoded(const Codec& codec, const at::Tensor& codes, const Batch& bat
 
 class SemanticSampler : public StageSampler {
  public:
-  SemanticSampler(SemanticTransformer model, uint64_t seed) : model_(std::move(model)), seed_(seed) {}
+  SemanticSampler(SemanticTransformer model, uint64_t seed, bool unique_consecutive)
+      : model_(std::move(model)), seed_(seed), unique_consecutive_(unique_consecutive) {}
 
   void write(const Batch& batch, const std::string& label, SampleWriter& writer) override {
     const int64_t rows = shown(batch["semantic"]);
@@ -50,6 +51,7 @@ class SemanticSampler : public StageSampler {
     StageRequest request;
     request.condition = condition_of(*model_, batch, rows);
     request.draws = &draws;
+    request.unique_consecutive = unique_consecutive_;
     const at::Tensor ids = generate_semantic(model_, first_half(given), given.size(1), request);
     for (int64_t row = 0; row < rows; ++row) {
       const at::Tensor line = ids[row].index({ids[row].ne(kPadding)}).to(at::kCPU).contiguous();
@@ -62,12 +64,17 @@ class SemanticSampler : public StageSampler {
  private:
   SemanticTransformer model_;
   uint64_t seed_;
+  bool unique_consecutive_;
 };
 
 class CoarseSampler : public StageSampler {
  public:
-  CoarseSampler(CoarseTransformer model, std::shared_ptr<const Codec> codec, uint64_t seed)
-      : model_(std::move(model)), codec_(std::move(codec)), seed_(seed) {}
+  CoarseSampler(CoarseTransformer model, std::shared_ptr<const Codec> codec, uint64_t seed,
+                bool unique_consecutive)
+      : model_(std::move(model)),
+        codec_(std::move(codec)),
+        seed_(seed),
+        unique_consecutive_(unique_consecutive) {}
 
   void write(const Batch& batch, const std::string& label, SampleWriter& writer) override {
     const int64_t rows = shown(batch["acoustic"]);
@@ -77,6 +84,7 @@ class CoarseSampler : public StageSampler {
     StageRequest request;
     request.condition = condition_of(*model_, batch, rows);
     request.draws = &draws;
+    request.unique_consecutive = unique_consecutive_;
     const at::Tensor made = generate_coarse(model_, batch["semantic"].narrow(0, 0, rows), prompt,
                                             codes.size(1) - prompt.size(1), request);
     for (int64_t row = 0; row < rows; ++row) {
@@ -89,6 +97,7 @@ class CoarseSampler : public StageSampler {
   CoarseTransformer model_;
   std::shared_ptr<const Codec> codec_;
   uint64_t seed_;
+  bool unique_consecutive_;
 };
 
 class FineSampler : public StageSampler {
@@ -119,13 +128,14 @@ class FineSampler : public StageSampler {
 
 }  // namespace
 
-std::unique_ptr<StageSampler> make_sampler(SemanticTransformer model, uint64_t seed) {
-  return std::make_unique<SemanticSampler>(std::move(model), seed);
+std::unique_ptr<StageSampler> make_sampler(SemanticTransformer model, uint64_t seed,
+                                           bool unique_consecutive) {
+  return std::make_unique<SemanticSampler>(std::move(model), seed, unique_consecutive);
 }
 
 std::unique_ptr<StageSampler> make_sampler(CoarseTransformer model, std::shared_ptr<const Codec> codec,
-                                           uint64_t seed) {
-  return std::make_unique<CoarseSampler>(std::move(model), std::move(codec), seed);
+                                           uint64_t seed, bool unique_consecutive) {
+  return std::make_unique<CoarseSampler>(std::move(model), std::move(codec), seed, unique_consecutive);
 }
 
 std::unique_ptr<StageSampler> make_sampler(FineTransformer model, std::shared_ptr<const Codec> codec,

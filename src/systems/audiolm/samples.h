@@ -9,9 +9,10 @@
 
 namespace melete {
 
-std::unique_ptr<StageSampler> make_sampler(SemanticTransformer model, uint64_t seed);
+// unique_consecutive: as it is trained, see StageRequest
+std::unique_ptr<StageSampler> make_sampler(SemanticTransformer model, uint64_t seed, bool unique_consecutive);
 std::unique_ptr<StageSampler> make_sampler(CoarseTransformer model, std::shared_ptr<const Codec> codec,
-                                           uint64_t seed);
+                                           uint64_t seed, bool unique_consecutive);
 std::unique_ptr<StageSampler> make_sampler(FineTransformer model, std::shared_ptr<const Codec> codec,
                                            uint64_t seed);
 

@@ -7,6 +7,7 @@
 #include "data/base/synth_music.h"
 #include "data/base/synth_score.h"
 #include "io/resample_audio.h"
+#include "losses/beat.h"
 #include "losses/tonality.h"
 
 namespace melete {
@@ -20,6 +21,15 @@ bool all_pitched(const Score& score) {
                       [](const Part& part) { return part.role == Role::rhythm; });
 }
 
+// columns: of each piece, the figure of every sound with it, [sounds].
+FitToPiece fit_of(const std::vector<at::Tensor>& columns) {
+  const auto count = static_cast<double>(columns.size());
+  const at::Tensor figures = at::stack(columns, 1).to(at::kDouble);  // [sounds, pieces]
+  const at::Tensor own = figures.diagonal(), others = (figures.sum(1) - own) / (count - 1);
+  return {own.mean().item<double>(), others.mean().item<double>(),
+          (own - others).std().item<double>() / std::sqrt(count)};
+}
+
 }  // namespace
 
 std::vector<TonalPiece> tonal_pieces(uint64_t seed, int64_t count, int64_t rate_hz, double seconds) {
@@ -28,7 +38,8 @@ std::vector<TonalPiece> tonal_pieces(uint64_t seed, int64_t count, int64_t rate_
     const Score score = compose(seed, index, seconds);
     if (!score.has_pitch() || !all_pitched(score)) continue;
     const MusicPiece piece = synth_music_piece(seed, index, static_cast<int>(rate_hz), seconds);
-    pieces.push_back({at::tensor(piece.samples, at::kFloat), pitch_classes(score)});
+    pieces.push_back(
+        {at::tensor(piece.samples, at::kFloat), pitch_classes(score), 60 / score.beats_per_minute});
   }
   return pieces;
 }
@@ -38,14 +49,13 @@ ScaleFigure scale_figure(const std::string& what, const at::Tensor& waves, int64
   const auto count = static_cast<int64_t>(pieces.size());
   require(count >= 2 && waves.size(0) == count,
           "[scale] expected a sound for each of at least 2 pieces, got {} for {}", waves.size(0), count);
-  const at::Tensor classes = chroma(waves, rate_hz);
-  std::vector<at::Tensor> columns;
-  for (const TonalPiece& piece : pieces) columns.push_back(in_scale_share(classes, piece.scale));
-  const at::Tensor shares = at::stack(columns, 1).to(at::kDouble);  // [sounds, scales]
-  const at::Tensor own = shares.diagonal();
-  const at::Tensor others = (shares.sum(1) - own) / static_cast<double>(count - 1);
-  return {what, own.mean().item<double>(), others.mean().item<double>(),
-          (own - others).std().item<double>() / std::sqrt(static_cast<double>(count))};
+  const at::Tensor classes = chroma(waves, rate_hz), onsets = onset_strength(waves, rate_hz);
+  std::vector<at::Tensor> in_scale, on_beat;
+  for (const TonalPiece& piece : pieces) {
+    in_scale.push_back(in_scale_share(classes, piece.scale));
+    on_beat.push_back(beat_strength(onsets, piece.beat_seconds));
+  }
+  return {what, fit_of(in_scale), fit_of(on_beat)};
 }
 
 std::vector<ScaleFigure> eval_scale(AudioLm& model, const std::vector<TonalPiece>& pieces, int64_t rate_hz,

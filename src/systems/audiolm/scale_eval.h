@@ -1,5 +1,5 @@
-// Whether a model's music stays in the scale of its prompt, measured on pieces whose scale the synthesizer
-// knows.
+// Whether a model's music stays in the scale of its prompt and keeps its beat, measured on pieces of which
+// the synthesizer knows both.
 #pragma once
 
 #include <string>
@@ -12,17 +12,23 @@ namespace melete {
 struct TonalPiece {
   at::Tensor wave;         // [samples]
   std::vector<int> scale;  // pitch classes, 0 being C
+  double beat_seconds = 0;
 };
 
 // The first `count` pieces of the music synthesizer's stream in which every part has a pitch: no drums.
 std::vector<TonalPiece> tonal_pieces(uint64_t seed, int64_t count, int64_t rate_hz, double seconds);
 
-// Of some sounds, one a piece.
+// A figure of some sounds, one a piece, that is high where a sound fits its piece.
+struct FitToPiece {
+  double own = 0;     // of each sound and its own piece
+  double others = 0;  // of the same sounds and the other pieces: what one gets that ignores its prompt
+  double error = 0;   // standard error of own - others over the pieces
+};
+
 struct ScaleFigure {
   std::string what;
-  double own = 0;     // share of what sounds that is in its own piece's scale
-  double others = 0;  // the same sounds in the other pieces' scales: what one gets that ignores its prompt
-  double error = 0;   // standard error of own - others over the pieces
+  FitToPiece scale;  // share of what sounds that is in the piece's scale (losses/tonality.h)
+  FitToPiece beat;   // how alike onsets are to those a beat of the piece later (losses/beat.h)
 };
 
 // waves [pieces, samples]

@@ -28,6 +28,9 @@ const YoungerSettings kYounger = {"quantizer.codebooks",
                                   "front",
                                   "front_hop",
                                   "noise_from_hz",
+                                  "lowest_note",
+                                  "tones",
+                                  "noise_bands",
                                   "quantizer.search_beams",
                                   "quantizer.training_beams"};
 // Of these, those that came after a program that counted all settings.
@@ -35,6 +38,9 @@ const YoungerSettings kYoungest = {"code_order",
                                    "front",
                                    "front_hop",
                                    "noise_from_hz",
+                                   "lowest_note",
+                                   "tones",
+                                   "noise_bands",
                                    "quantizer.search_beams",
                                    "quantizer.training_beams"};
 

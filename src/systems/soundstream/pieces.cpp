@@ -15,8 +15,9 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 // Samples before a frame that its vector depends on.
 int64_t encoder_reach(const SoundStreamConfig& config) {
-  int64_t rate = config.front == "lapped" ? config.front_hop : 1;
+  int64_t rate = config.front_samples();
   int64_t reach = 6 * rate;  // the first convolution has seven taps
+  if (config.front == "tones") reach += config.tone_bank().reach();
   const auto& dilations = config.encoder_dilations;
   for (const int64_t stride : config.strides) {
     for (size_t i = 0; i < 3; ++i) reach += 6 * dilations[i % dilations.size()] * rate;
@@ -27,7 +28,7 @@ int64_t encoder_reach(const SoundStreamConfig& config) {
 }
 
 int64_t decoder_reach(const SoundStreamConfig& config) {
-  int64_t rate = config.front == "lapped" ? config.front_hop : 1;
+  int64_t rate = config.front_samples();
   int64_t reach = 7 * rate;  // from the end, where the last convolution has seven taps and frames may overlap
   const auto& dilations = config.decoder_dilations;
   for (const int64_t stride : config.strides) {

@@ -4,11 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/random.h"
 #include "core/device.h"
 #include "io/base/resample.h"
 
@@ -16,11 +14,7 @@ namespace melete {
 
 namespace {
 
-// Of a lapped front: companded coefficients of speech and music come to about one; the logarithm of their
-// size likewise. What the layers add to the shortcuts starts small.
-constexpr double kFrontLevel = 2, kLogSlope = 0.3, kBesideShortcut = 0.1;
-constexpr int64_t kSignRows =
-    1024;  // frames after which drawn signs repeat: ten seconds at 100 frames a second
+constexpr double kBesideShortcut = 0.1;  // what the layers add to the shortcuts starts small
 
 // x + elu(conv1x1(elu(dilated conv(x)))), the branch optionally gated by squeeze-excite
 struct ResidualUnit : torch::nn::Module {
@@ -42,18 +36,6 @@ struct ResidualUnit : torch::nn::Module {
   CausalConv1d dilated{nullptr}, pointwise{nullptr};
   SqueezeExcite squeeze_excite{nullptr};
 };
-
-// The same on every machine: signs are part of what the codec is.
-at::Tensor draw_signs(int64_t hop, int64_t channels, int64_t first_drawn) {
-  at::Tensor signs = at::ones({kSignRows, channels, hop});
-  auto sign = signs.accessor<float, 3>();
-  Rng rng(random_key(0, "signs of a lapped front"));
-  for (int64_t row = 0; row < kSignRows; ++row)
-    for (int64_t channel = 0; channel < channels; ++channel)
-      for (int64_t i = first_drawn; i < hop; ++i)
-        if ((rng.next() >> 63) != 0) sign[row][channel][i] = -1;
-  return signs.flatten(1);
-}
 
 LocalTransformer make_attention(const SoundStreamConfig& config) {
   LocalTransformerConfig attention;
@@ -102,15 +84,21 @@ void describe(Schema& s, SoundStreamConfig& c) {
        "of a frame's codes where there are several groups: stage by stage, so that the first are coarse, or "
        "group by group")
       .one_of({"stages", "groups"});
-  s.option("front", c.front, "convolutions over samples, or over frames of a lapped transform")
-      .one_of({"wave", "lapped"});
-  s.option("front_hop", c.front_hop, "lapped: samples of such a frame; an even number")
+  s.option("front", c.front,
+           "convolutions over samples, over frames of a lapped transform, or over levels of tones and noise")
+      .one_of({"wave", "lapped", "tones"});
+  s.option("front_hop", c.front_hop, "lapped, tones: samples of such a frame; lapped: an even number")
       .at_least(2)
       .unit("samples");
   s.option("noise_from_hz", c.noise_from_hz,
            "lapped: from here on only the sizes of coefficients are coded, their signs are drawn; 0: nowhere")
       .at_least(0)
       .unit("Hz");
+  s.option("lowest_note", c.lowest_note, "tones: MIDI's number of the lowest; 33 is A at 55 Hz")
+      .at_least(0)
+      .at_most(127);
+  s.option("tones", c.tones, "tones: how many, a semitone apart").at_least(1);
+  s.option("noise_bands", c.noise_bands, "tones: bands of noise beside them").at_least(1);
 }
 
 int64_t SoundStreamConfig::signed_coefficients() const {
@@ -120,8 +108,11 @@ int64_t SoundStreamConfig::signed_coefficients() const {
 }
 
 int64_t SoundStreamConfig::samples_per_frame() const {
-  return std::accumulate(strides.begin(), strides.end(), front == "lapped" ? front_hop : int64_t{1},
-                         std::multiplies<>());
+  return std::accumulate(strides.begin(), strides.end(), front_samples(), std::multiplies<>());
+}
+
+int64_t SoundStreamConfig::look_ahead() const {
+  return front == "lapped" ? front_hop : front == "tones" ? tone_bank().reach() : 0;
 }
 
 CodecBlockImpl::CodecBlockImpl(const SoundStreamConfig& config, Direction direction, int64_t in, int64_t out,
@@ -156,12 +147,9 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
   std::vector<int64_t> widths{config.channels};
   for (const int64_t multiple : config.channel_multiples) widths.push_back(config.channels * multiple);
 
-  const bool lapped = config.front == "lapped";
-  if (lapped) front_.emplace(config.front_hop);
-  if (lapped && config.signed_coefficients() < config.front_hop)
-    signs_ = draw_signs(config.front_hop, config.input_channels, config.signed_coefficients());
-  const int64_t sound_in = config.input_channels * (lapped ? 3 * config.front_hop : 1);
-  const int64_t sound_out = config.input_channels * (lapped ? config.front_hop : 1);
+  front_ = make_front(config);
+  const int64_t sound_in = config.input_channels * (front_ ? front_->seen() : 1);
+  const int64_t sound_out = config.input_channels * (front_ ? front_->values() : 1);
   encoder_input =
       register_module("encoder_input", CausalConv1d(sound_in, config.channels, 7, config.pad_mode));
   for (size_t i = 0; i < config.strides.size(); ++i)
@@ -185,54 +173,37 @@ SoundStreamImpl::SoundStreamImpl(const SoundStreamConfig& config) : config_(conf
   register_module("decoder_blocks", decoder_blocks);
   decoder_output =
       register_module("decoder_output", CausalConv1d(config.channels, sound_out, 7, config.pad_mode));
-  if (!lapped) return;
-  const int64_t around = config.samples_per_frame() * config.input_channels;
+  if (!front_) return;
+  const int64_t around = config.samples_per_frame() / config.front_samples() * sound_out;
   const auto shortcut = [&](const char* name, int64_t from, int64_t to) {
     return register_module(name, torch::nn::Linear(torch::nn::LinearOptions(from, to).bias(false)));
   };
   encoder_shortcut = shortcut("encoder_shortcut", around, config.dim);
   decoder_shortcut = shortcut("decoder_shortcut", config.dim, around);
   const at::NoGradGuard no_grad;
-  // The lowest coefficients of every frame of the front, as many as there are channels for.
-  const int64_t fronts = around / sound_out;
-  at::Tensor lowest = at::zeros({config.dim, around});
-  for (int64_t i = 0; i < std::min(config.dim, around); ++i)
-    lowest[i][i % fronts * sound_out + i / fronts] = 1;
-  encoder_shortcut->weight.copy_(lowest);
-  decoder_shortcut->weight.copy_(lowest.t());
+  front_->start_shortcuts(encoder_shortcut->weight, decoder_shortcut->weight, config.input_channels);
   encoder_output->weight.mul_(kBesideShortcut);
   decoder_output->weight.mul_(kBesideShortcut);
 }
 
-std::pair<at::Tensor, at::Tensor> SoundStreamImpl::front_frames(const at::Tensor& wave, int64_t ahead) const {
+SoundFront::Frames SoundStreamImpl::front_frames(const at::Tensor& wave, int64_t ahead,
+                                                 FrameHistory* history) const {
   const int64_t batch = wave.size(0), channels = wave.size(1);
-  const int64_t silence[] = {0, config_.front_hop - ahead};
-  const at::Tensor rows = wave.flatten(0, 1);
-  const auto frames = front_->analyse(silence[1] > 0 ? at::constant_pad_nd(rows, silence) : rows);
-  const at::Tensor size = at::sqrt(frames.cosines.square() + frames.sines.square() + 1e-8);
+  // What the front keeps of a sound on its way in stands under the first layer that reads of it alone.
+  at::Tensor* before = history != nullptr ? &history->of(*encoder_shortcut) : nullptr;
+  const auto [values, seen] = front_->analyse(wave.flatten(0, 1), ahead, before);
   // [batch * channels, frames, n] -> [batch, frames, channels * n]
   const auto side_by_side = [&](const at::Tensor& x) {
     return channels == 1 ? x : x.view({batch, channels, x.size(1), x.size(2)}).transpose(1, 2).flatten(2);
   };
-  const at::Tensor companded = kFrontLevel * compress(frames.cosines);
-  const at::Tensor seen =
-      at::cat({companded, kFrontLevel * compress(frames.sines), kLogSlope * at::log(size) + 1}, 2);
-  return {side_by_side(companded), side_by_side(seen).transpose(1, 2)};
+  return {side_by_side(values), side_by_side(seen).transpose(1, 2)};
 }
 
-at::Tensor SoundStreamImpl::front_wave(const at::Tensor& coefficients, FrameHistory* history,
-                                       int64_t first) const {
-  const int64_t batch = coefficients.size(0), frames = coefficients.size(1),
-                channels = config_.input_channels;
-  at::Tensor drawn = coefficients;
-  if (signs_.defined()) {
-    const at::Tensor numbers = at::arange(first, first + frames, at::kLong).remainder_(kSignRows);
-    drawn = coefficients * sent_to(coefficients.device(), signs_.index_select(0, numbers));
-  }
-  const at::Tensor rows =
-      drawn.view({batch, frames, channels, config_.front_hop}).transpose(1, 2).flatten(0, 1);
-  at::Tensor* last_half = history != nullptr ? &history->of(*this) : nullptr;
-  return front_->synthesise(expand(rows / kFrontLevel), last_half).view({batch, channels, -1});
+at::Tensor SoundStreamImpl::front_wave(const at::Tensor& values, FrameHistory* history, int64_t first) const {
+  const int64_t batch = values.size(0), frames = values.size(1), channels = config_.input_channels;
+  const at::Tensor rows = values.view({batch, frames, channels, -1}).transpose(1, 2).flatten(0, 1);
+  at::Tensor* before = history != nullptr ? &history->of(*this) : nullptr;
+  return front_->synthesise(rows, first, before).view({batch, channels, -1});
 }
 
 at::Tensor SoundStreamImpl::attend(LocalTransformer& attention, const at::Tensor& x,
@@ -251,10 +222,10 @@ SoundStreamImpl::Output SoundStreamImpl::forward(const at::Tensor& wave, Draws* 
   Output output;
   output.encoded = encode(wave, denoise);
   output.quantized = quantizer->forward(output.encoded, draws, update);
-  // In training any row of drawn signs may come first, so that none of them is learned by heart.
-  const bool any_row = signs_.defined() && is_training() && draws != nullptr;
+  // In training any frame may come first, so that no number is learned by heart.
+  const int64_t numbers = front_ && is_training() && draws != nullptr ? front_->first_frames() : 0;
   output.wave = decode(output.quantized.vectors, denoise, nullptr,
-                       any_row ? draws->integer("first frame", 0, kSignRows) : 0);
+                       numbers > 0 ? draws->integer("first frame", 0, numbers) : 0);
   return output;
 }
 
@@ -289,12 +260,13 @@ at::Tensor SoundStreamImpl::encode(const at::Tensor& wave, std::optional<bool> d
                                    FrameHistory* history) {
   require(ahead == 0 || ahead == config_.look_ahead(), "[soundstream] expected 0 or {} samples ahead, got {}",
           config_.look_ahead(), ahead);
-  at::Tensor companded, x = wave;
-  if (front_) std::tie(companded, x) = front_frames(wave, ahead);
+  SoundFront::Frames frames{{}, wave};
+  if (front_) frames = front_frames(wave, ahead, history);
+  at::Tensor x = frames.seen;
   x = encoder_input(x, Activation::none, history);
   for (const auto& block : *encoder_blocks) x = block->as<CodecBlockImpl>()->forward(x, history);
   x = encoder_output(x, Activation::none, history).transpose(1, 2);  // [batch, frames, dim], a view
-  if (front_) x = x + encoder_shortcut(companded.reshape({x.size(0), x.size(1), -1}));
+  if (front_) x = x + encoder_shortcut(frames.values.reshape({x.size(0), x.size(1), -1}));
   if (!encoder_attention.is_empty()) x = attend(encoder_attention, x, history);
   if (denoise) x = encoder_film(x, denoise_condition(*denoise, x));
   return x;
@@ -310,9 +282,9 @@ at::Tensor SoundStreamImpl::decode(at::Tensor x, std::optional<bool> denoise, Fr
   for (const auto& block : *decoder_blocks) x = block->as<CodecBlockImpl>()->forward(x, history);
   x = decoder_output(x, Activation::none, history);
   if (!front_) return x;
-  const at::Tensor coefficients = x.transpose(1, 2);  // [batch, frames of the front, channels * hop]
-  return front_wave(coefficients + decoder_shortcut(vectors).reshape(coefficients.sizes()), history,
-                    first_frame * (coefficients.size(1) / vectors.size(1)));
+  const at::Tensor values = x.transpose(1, 2);  // [batch, frames of the front, channels * values of one]
+  return front_wave(values + decoder_shortcut(vectors).reshape(values.sizes()), history,
+                    first_frame * (values.size(1) / vectors.size(1)));
 }
 
 at::Tensor SoundStreamImpl::tokenize(const at::Tensor& wave, int64_t rate_hz) {

@@ -7,17 +7,18 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "config/schema.h"
 #include "nn/conv.h"
 #include "nn/gating.h"
-#include "nn/lapped.h"
 #include "nn/local_transformer.h"
 #include "nn/quantizer.h"
+#include "nn/tone_bank.h"
+#include "systems/soundstream/front.h"
 
 namespace melete {
 
@@ -51,16 +52,24 @@ struct SoundStreamConfig {
   // of front_hop coefficients of a lapped transform, so that all convolutions run at a low rate with many
   // channels (which a processor does best), and a linear way around all layers, which starts as the lowest
   // coefficients, makes the untrained codec a plain transform codec already. The encoder then looks front_hop
-  // samples ahead.
+  // samples ahead. "tones": the same with frames of how loud each semitone and each band of noise is
+  // (nn/tone_bank.h); the decoder makes all phases itself. For music, where models that learn the codes have
+  // enough to do with the notes.
   std::string front = "wave";
   int64_t front_hop = 160;
   // Lapped: from this frequency on, the decoder says how large a coefficient is and its sign is drawn, by the
   // frame's number. What no bits are left for would otherwise keep its sign from frame to frame, and be a
   // tone.
   double noise_from_hz = 0;
+  // Of a front of tones.
+  int64_t lowest_note = 33;  // MIDI's number
+  int64_t tones = 84;
+  int64_t noise_bands = 28;
 
   int64_t samples_per_frame() const;
-  int64_t look_ahead() const { return front == "lapped" ? front_hop : 0; }  // samples
+  int64_t front_samples() const { return front == "wave" ? 1 : front_hop; }  // of what is convolved first
+  int64_t look_ahead() const;                                                // samples
+  ToneBankConfig tone_bank() const { return {sample_rate_hz, front_hop, lowest_note, tones, noise_bands}; }
   int64_t signed_coefficients() const;  // of a frame of a lapped front: those below noise_from_hz
 };
 void describe(Schema& schema, SoundStreamConfig& config);
@@ -125,22 +134,21 @@ struct SoundStreamImpl : torch::nn::Module {
   LocalTransformer encoder_attention{nullptr}, decoder_attention{nullptr};
   Film encoder_film{nullptr}, decoder_film{nullptr};
   Quantizer quantizer{nullptr};
-  // Of a lapped front only: past all layers, from companded coefficients to vectors and back.
+  // With a front only: past all layers, from its values to vectors and back.
   torch::nn::Linear encoder_shortcut{nullptr}, decoder_shortcut{nullptr};
 
  private:
-  // wave [batch, channels, samples] -> companded coefficients [batch, frames of the front, channels * hop]
-  // and what the convolutions see, [batch, three times as many, frames of the front]
-  std::pair<at::Tensor, at::Tensor> front_frames(const at::Tensor& wave, int64_t ahead) const;
+  // wave [batch, channels, samples] -> values [batch, frames of the front, channels * values of one] and what
+  // the convolutions see, [batch, channels * seen of one, frames of the front]
+  SoundFront::Frames front_frames(const at::Tensor& wave, int64_t ahead, FrameHistory* history) const;
   // back to a wave; first: the number of the first frame of the front
-  at::Tensor front_wave(const at::Tensor& coefficients, FrameHistory* history, int64_t first) const;
+  at::Tensor front_wave(const at::Tensor& values, FrameHistory* history, int64_t first) const;
   // Attention over a chunk and as much before it as it sees, from a border of its windows on.
   at::Tensor attend(LocalTransformer& attention, const at::Tensor& x, FrameHistory* history) const;
   at::Tensor denoise_condition(bool denoise, const at::Tensor& like) const;
 
   SoundStreamConfig config_;
-  std::optional<LappedTransform> front_;
-  at::Tensor signs_;  // [kSignRows, channels * hop], repeated for ever: 1 where the decoder's own sign stands
+  std::shared_ptr<const SoundFront> front_;  // null: convolutions over samples
 };
 TORCH_MODULE(SoundStream);
 
