@@ -7,6 +7,7 @@ import "./plot.css";
 import { Legend, type LegendHandle } from "./legend";
 import { type Corridor, indexNear, type Level, type Line, lastX, valuesAt } from "./lines";
 import { isDark } from "./store";
+import { kRoundSeconds, logMarks, roundTime, tick } from "./ticks";
 
 export interface PlotProps {
   title: string;
@@ -23,14 +24,8 @@ export interface PlotProps {
   note?: string; // said where there is no curve
 }
 
-const kHour = 3600;
-// Up to any length: without one that fits, uPlot would never end.
-const kRoundSeconds = [
-  ...[0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800],
-  ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 480].map((hours) => hours * kHour),
-  ...Array.from({ length: 20 }, (_, power) => 24 * kHour * 50 * 10 ** power),
-];
 const kSync = uPlot.sync("steps");
+const kLogAxis: Partial<uPlot.Axis> = { splits: (_, __, low, high) => logMarks(low, high) };
 
 interface Built {
   data: uPlot.AlignedData;
@@ -150,9 +145,10 @@ export function Plot(props: PlotProps) {
         {
           ...axis,
           size: 34,
+          ...(props.logX ? kLogAxis : {}),
           ...(props.xText ? { space: 64, incrs: kRoundSeconds, values: (_, values) => values.map((value) => (value === null ? "" : roundTime(value))) } : {}),
         },
-        { ...axis, size: 58, values: (_, values) => values.map((value) => (value === null ? "" : tick(value))) },
+        { ...axis, size: 58, ...(logY ? kLogAxis : {}), values: (_, values) => values.map((value) => (value === null ? "" : tick(value))) },
       ],
       cursor: { sync: { key: kSync.key, setSeries: false }, drag: { x: true, y: false, setScale: false }, focus: { prox: 24 } },
       focus: { alpha: 0.35 },
@@ -232,20 +228,6 @@ export function Plot(props: PlotProps) {
       <span class="unseen" aria-live="polite">{said}</span>
     </>
   );
-}
-
-// Of an axis: seconds, minutes or hours, whichever are round.
-function roundTime(seconds: number): string {
-  if (seconds % 60 !== 0) return `${Number(seconds.toFixed(2))} s`;
-  const minutes = Math.floor((seconds % kHour) / 60);
-  return seconds < kHour ? `${minutes} m` : `${Math.floor(seconds / kHour)} h${minutes ? ` ${minutes}` : ""}`;
-}
-
-function tick(value: number): string {
-  const size = Math.abs(value);
-  if (value === 0) return "0";
-  if (size >= 1e4 || size < 1e-3) return value.toExponential(0).replace("e+", "e");
-  return String(Number(value.toPrecision(4)));
 }
 
 export function Spark({ values, colour, label }: { values: (number | null)[]; colour: string; label: string }) {

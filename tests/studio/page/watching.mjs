@@ -77,6 +77,16 @@ export async function watching(test) {
   await page.keyboard.press("0");
   await until("all of it again", async () => (await page.getByRole("button", { name: "show all" }).count()) === 0);
   await page.getByRole("button", { name: "log y" }).click();
+  const marks = await plot.evaluate(async ({ plot: drawn }) => {
+    const counts = [];
+    for (const low of [0.0951, 0.96, 9.6e-5, 20]) {
+      drawn.setData(drawn.series.map((_, i) => (i === 0 ? [1, 2] : [low * 1.15, low * 4])));
+      await new Promise((done) => setTimeout(done));
+      counts.push(drawn.axes[1]._splits.length);
+    }
+    return counts;
+  });
+  check(marks.every((count) => count > 1 && count < 20), `logarithmic axes that begin just below a power of ten end: ${marks} marks`);
   await page.getByRole("radio", { name: "time trained" }).click();
   await page.locator('input[type="range"]').first().fill("0.9");
   const rate = page.locator('[data-plot="learning_rate/generator"] .plot');
