@@ -29,6 +29,8 @@ struct StageInput {
   bool forget = true;                    // hide positions and drop conditions, as training does
   std::optional<double> condition_drop;  // instead of the model's own in training and none otherwise
   bool keep_padding = false;             // see tidy_tokens; padding counts in the weights of the parts, too
+  // Labels of this id do not count, though the model sees it: audiolm-pytorch with a pad_id of 0 or more.
+  std::optional<int64_t> ignored;
   Draws* draws = nullptr;
 };
 
