@@ -222,11 +222,7 @@ void check_fine_loss(const Case& c, Checker& check) {
   auto model = build_fine(c, transformer);
   ReplayDraws draws(c, "rand.");
   StageInput input = loss_input(c, *model, false, draws);
-  // The groups of a codec are so many frames more to their transformers.
   const FineConfig& sizes = model->config();
-  const auto frames = [](const at::Tensor& ids, int64_t quantizers) {
-    return ids.flatten(1).view({ids.size(0), -1, quantizers});
-  };
   at::Tensor coarse, fine;
   if (c.has("in.token_ids")) {
     const at::Tensor both = token_ids(c, "token_ids");
@@ -240,8 +236,9 @@ void check_fine_loss(const Case& c, Checker& check) {
   const int64_t hidden = transformer.value("pad_id", kPadding);
   require(hidden < 0 || input.ignored == hidden,
           "[golden] the transformer hides {} and its loss counts it; not known here", hidden);
-  coarse = coarse_ids(transformer, coarse);
-  input.acoustic = at::cat({frames(coarse, sizes.coarse_quantizers), frames(fine, sizes.fine_quantizers)}, 2);
+  // The groups of a codec are so many frames more to their transformers.
+  input.acoustic = coarse_ids(transformer, coarse).flatten(1);
+  input.fine = fine.flatten(1);
   check_losses(c, check, *model, fine_losses(model, input, loss_config(c.config.at("wrapper"))), "coarse");
 }
 

@@ -180,13 +180,16 @@ StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, con
 
 StageLosses fine_losses(FineTransformer& model, const StageInput& input, const StageLossConfig& config) {
   const FineConfig& sizes = model->config();
-  require(
-      input.acoustic.dim() == 3 && input.acoustic.size(2) == sizes.coarse_quantizers + sizes.fine_quantizers,
-      "[fine] expected codes of {} quantizers, got {}", sizes.coarse_quantizers + sizes.fine_quantizers,
-      input.acoustic.size(-1));
+  const bool apart = input.fine.defined();
+  require(apart || (input.acoustic.dim() == 3 &&
+                    input.acoustic.size(2) == sizes.coarse_quantizers + sizes.fine_quantizers),
+          "[fine] expected codes of {} quantizers, got {}", sizes.coarse_quantizers + sizes.fine_quantizers,
+          input.acoustic.size(-1));
   const at::Tensor codes = sent_to(device_of(*model), input.acoustic);
-  const at::Tensor coarse = codes.narrow(2, 0, sizes.coarse_quantizers).flatten(1);
-  const at::Tensor tokens = codes.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers).flatten(1);
+  const at::Tensor coarse = (apart ? codes : codes.narrow(2, 0, sizes.coarse_quantizers)).flatten(1);
+  const at::Tensor tokens = (apart ? sent_to(codes.device(), input.fine)
+                                   : codes.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers))
+                                .flatten(1);
   const at::Tensor labels = counting(input, tokens), fine = tokens.narrow(1, 0, tokens.size(1) - 1);
   StagePass pass = pass_of(input, model->stage().condition_drop);
   const at::Tensor seen = hide_some(input, coarse.size(0), coarse.size(1) + fine.size(1) + 2, config.forget);

@@ -24,6 +24,7 @@ void describe(Schema& schema, StageLossConfig& config);
 struct StageInput {
   at::Tensor semantic;  // int64 [batch, n], -1 is padding
   at::Tensor acoustic;  // int64 [batch, frames, quantizers] of the codec, -1 is padding
+  at::Tensor fine;      // of the fine stage: its codes where they are not in `acoustic`, which is coarse then
   Condition condition;
   bool end = true;                       // sequences are whole: their end is learned, too
   bool forget = true;                    // hide positions and drop conditions, as training does
