@@ -151,7 +151,7 @@ TEST(Conv, PaddedStridedDilatedEqualsPlain) {
   for (const auto& [in, out] : kWidths)
     for (const Case& c : {Case{1, 1, 1}, Case{4, 2, 1}, Case{16, 8, 1}, Case{7, 1, 9}, Case{5, 2, 1},
                           Case{6, 3, 1}, Case{4, 2, 3}, Case{3, 3, 1}})
-      for (const char* mode : {"reflect", "constant"})
+      for (const char* mode : {"reflect", "constant", "replicate", "circular"})
         for (const Activation activation : {Activation::none, Activation::elu})
           for (const int64_t time : {96, 97}) {
             const std::string what =
@@ -161,9 +161,11 @@ TEST(Conv, PaddedStridedDilatedEqualsPlain) {
             with_bias(conv);
             const at::Tensor x = noise({2, in, time}, 3).requires_grad_();
             const int64_t padding = c.dilation * (c.kernel - 1) + 1 - c.stride, none = 0;
-            const at::Tensor padded = std::string(mode) == "reflect"
-                                          ? F::pad(x, F::PadFuncOptions({padding, 0}).mode(torch::kReflect))
-                                          : F::pad(x, F::PadFuncOptions({padding, 0}));
+            F::PadFuncOptions pad({padding, 0});
+            if (std::string(mode) == "reflect") pad.mode(torch::kReflect);
+            if (std::string(mode) == "replicate") pad.mode(torch::kReplicate);
+            if (std::string(mode) == "circular") pad.mode(torch::kCircular);
+            const at::Tensor padded = F::pad(x, pad);
             at::Tensor expected = at::conv1d(padded, conv->weight, conv->bias, at::IntArrayRef(c.stride),
                                              at::IntArrayRef(none), at::IntArrayRef(c.dilation));
             if (activation == Activation::elu) expected = at::elu(expected);
@@ -176,6 +178,9 @@ TEST(Conv, PaddedStridedDilatedEqualsPlain) {
           }
   CausalConv1d conv(2, 2, 5);
   EXPECT_ANY_THROW(conv(noise({1, 2, 4}, 1))) << "there is not enough to reflect";
+  CausalConv1d around(2, 2, 5, "circular");
+  EXPECT_EQ(around(noise({1, 2, 4}, 1)).size(2), 4);
+  EXPECT_ANY_THROW(around(noise({1, 2, 3}, 1))) << "there is not enough to go round";
 }
 
 TEST(Conv, GradientsAreFiniteDifferences) {

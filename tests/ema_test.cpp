@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 
+#include <cmath>
+
 #include "core/base/error.h"
 
 namespace melete {
@@ -52,6 +54,22 @@ TEST(Ema, CopiesThenAverages) {
     EXPECT_EQ(ema.started(), step >= 4);
   }
   EXPECT_THROW(ema.average("count"), Error);
+}
+
+// As ema-pytorch with karras_beta: a bound that grows with the step.
+TEST(Ema, PowerFunctionBoundsTheDecay) {
+  EmaConfig config;
+  config.power_function = true;
+  config.update_after_step = 0;
+  config.update_every = 1;
+  config.min_value = 0.99;  // far above what the steps below allow
+  Small model(0);
+  Ema ema(model, config);
+  for (int64_t step = 0; step < 6; ++step) {
+    ema.update();
+    const auto count = static_cast<double>(step + 1);
+    EXPECT_NEAR(ema.decay(), step == 0 ? 0 : std::pow(1 - 1 / (count + 1), 1 + 2.0 / 3), 1e-12) << step;
+  }
 }
 
 TEST(Ema, ScopeSwapsWithoutCopyingAndPutsBack) {

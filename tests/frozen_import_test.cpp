@@ -674,6 +674,16 @@ TEST(ImportCommand, EncodecHubertAndWrongFiles) {
   const HubertFeatures features(model, 3);
   EXPECT_TRUE(
       at::allclose(features.frames_of(states.at("in.wave")), states.at("out.hidden_state.3"), 1e-4, 1e-4));
+  // Layer 0 is what the first layer sees, and its tokenizer keeps none of the layers.
+  const KmeansTokenizer first(std::make_unique<HubertFeatures>(model, 0),
+                              Centroids{states.at("out.hidden_state.0")[0].slice(0, 0, 12), {}, {}});
+  const std::string first_stored = folder / "first.safetensors";
+  save_frozen(first_stored, frozen(first));
+  EXPECT_TRUE(open_semantic_tokenizer(first_stored)
+                  ->tokenize(states.at("in.wave")[0].unsqueeze(0))
+                  .flatten()
+                  .slice(0, 0, 12)
+                  .equal(at::arange(12)));
 
   EXPECT_EQ(run_program({"import", "hubert", encodec, "-o", stored}), 1);
   EXPECT_EQ(run_program({"import", "t5", folder / "hubert", "-o", stored}), 1);

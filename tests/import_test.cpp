@@ -194,7 +194,7 @@ TEST(Export, QuantizerOptionsAreArgumentsThere) {
   QuantizerConfig& q = config.codec.quantizer;
   EXPECT_FALSE(audiolm_pytorch::soundstream_arguments(config).contains("rq_kwargs"));
   q.cosine = q.shared_codebook = q.cross_entropy_commitment = q.orthogonal_active_only = true;
-  q.differentiable_choice = q.reinmax = true;
+  q.differentiable_choice = q.reinmax = q.commitment_gradient_of_moved = true;
   q.orthogonal_weight = 10;
   q.orthogonal_max_codes = 64;
   q.synchronous_update = 0.2;

@@ -132,6 +132,13 @@ TEST(LiveCodec, AnyChunkingGivesTheCodesAndTheSoundOfTheWhole) {
   }
 }
 
+TEST(LiveCodec, ASoundThatIsACircleIsNotLive) {
+  const SoundStreamCodec codec(codec_with({{"attention", false}, {"pad_mode", "circular"}}));
+  EXPECT_THROW(codec.live_sound_to_codes(), Error);
+  EXPECT_THROW(codec.live_codes_to_sound(), Error);
+  EXPECT_FALSE(codec.bounded()) << "and never in pieces";
+}
+
 // A codec that forgot between chunks would fail above: what comes does depend on what was.
 TEST(LiveCodec, ThePastMatters) {
   SoundStream codec = codec_with({{"attention", false}, {"pad_mode", "constant"}});

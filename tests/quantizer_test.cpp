@@ -340,6 +340,35 @@ TEST(Codebook, CrossEntropyIsThatOfTheCodesThatWereChosenFrom) {
   }
 }
 
+// audiolm-pytorch's gradient: the value and its softmax are of the codes before the move, the derivative of
+// each distance is towards the code after it.
+TEST(Codebook, TheGradientOfCrossEntropyCanBeThatOfTheMovedCodes) {
+  QuantizerConfig config = config_of("vq");
+  config.quantizers = 1;
+  config.cross_entropy_commitment = config.commitment_gradient_of_moved = true;
+  Quantizer quantizer = make(config, 6);
+  SeededDraws draws(1);
+  quantizer->forward(noise({1, 300, 6}, 50), &draws);
+  const auto codes = [&] {
+    return quantizer->named_buffers()["groups.0.stages.0.codebook.embedding"].clone();
+  };
+  const at::Tensor x = noise({1, 300, 6}, 51).requires_grad_(), rows = x[0].detach();
+  const at::Tensor before = codes();
+  const auto result = quantizer->forward(x, &draws);
+  const at::Tensor after = codes();
+  ASSERT_FALSE(at::equal(before, after));
+
+  const at::Tensor distances = at::cdist(rows, before);  // [rows, size]
+  const at::Tensor likelihood = at::log_softmax(-distances, -1);
+  const at::Tensor chosen = result.codes.flatten().unsqueeze(1);
+  EXPECT_NEAR(result.losses.sum().item<double>(), -likelihood.gather(1, chosen).mean().item<double>(), 1e-5);
+  const at::Tensor pull = (at::zeros_like(distances).scatter_(1, chosen, 1) - likelihood.exp()) / 300;
+  const at::Tensor wanted =
+      ((pull / distances).unsqueeze(2) * (rows.unsqueeze(1) - after.unsqueeze(0))).sum(1);
+  const at::Tensor gradient = torch::autograd::grad({result.losses.sum()}, {x})[0][0];
+  EXPECT_LT((gradient - wanted).abs().max().item<double>(), 1e-6);
+}
+
 TEST(Codebook, IsPlacedOutsideTrainingOnlyWhenAskedTo) {
   const at::Tensor x = noise({1, 300, 6}, 54);
   for (const bool in_eval : {false, true}) {

@@ -286,6 +286,27 @@ TEST(UpstreamSchedule, RecursionsFollowTheirClosedForms) {
   EXPECT_DOUBLE_EQ(restarts.rate(9), 1);
 }
 
+// Whose rates are of the step alone, dampened while the warm-up lasts, but for the first.
+TEST(UpstreamSchedule, KnowsCurvesThatRiseAndFall) {
+  const nlohmann::ordered_json arguments = {{"max_lr", 0.5}, {"total_steps", 20}, {"div_factor", 10}};
+  UpstreamSchedule once(1, 4, TorchScheduler("OneCycleLR", arguments));
+  OneCycleConfig shape;
+  shape.start_divisor = 10;
+  UpstreamSchedule again(
+      1, 4,
+      TorchScheduler("CyclicLR",
+                     {{"base_lr", 0.1}, {"max_lr", 0.5}, {"step_size_up", 4}, {"cycle_momentum", false}}));
+  for (int64_t step = 0; step < 20; ++step) {
+    const double dampening = step == 0 ? 1 : std::min(1.0, static_cast<double>(step + 1) / 4);
+    const CyclePoint wanted = one_cycle(shape, 0.5, 20, step);
+    EXPECT_NEAR(once.rate(step), wanted.rate * dampening, 1e-12) << step;
+    EXPECT_NEAR(once.momentum(step).value(), wanted.momentum, 1e-12) << step;
+    const double height = static_cast<double>(4 - std::abs(step % 8 - 4)) / 4;
+    EXPECT_NEAR(again.rate(step), (0.1 + 0.4 * height) * dampening, 1e-12) << step;
+    EXPECT_FALSE(again.momentum(step).has_value());
+  }
+}
+
 TEST(UpstreamSchedule, KnowsMultiStepAndPolynomialCurves) {
   ScheduleConfig config = of_kind("multi_step", 1);
   config.upstream_warmup = true;

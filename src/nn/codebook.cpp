@@ -25,11 +25,14 @@ at::Tensor clamped_log(const at::Tensor& x) {
   return at::log(at::clamp_min(x, 1e-20));
 }
 
-// [rows, size] of x [rows, dim] and centres [size, dim]
-at::Tensor nearness_of(const at::Tensor& x, const at::Tensor& centres, bool cosine) {
+// Products (cosine) or squared distances, [rows, size], of x [rows, dim] and centres [size, dim]
+at::Tensor compared(const at::Tensor& x, const at::Tensor& centres, bool cosine) {
   if (cosine) return at::mm(x, centres.t());
-  const at::Tensor squared = x.square().sum(1, true) + centres.square().sum(1) - 2 * at::mm(x, centres.t());
-  return -at::sqrt(at::clamp_min(squared, 1e-20));  // at 0 the root has no gradient
+  return x.square().sum(1, true) + centres.square().sum(1) - 2 * at::mm(x, centres.t());
+}
+
+at::Tensor nearness_of(const at::Tensor& compared, bool cosine) {
+  return cosine ? compared : -at::sqrt(at::clamp_min(compared, 1e-20));  // at 0 the root has no gradient
 }
 
 at::Tensor spread(const at::Tensor& variance) {
@@ -154,8 +157,20 @@ at::Tensor CodebookImpl::codes_seen() const {
 
 at::Tensor CodebookImpl::nearness(const at::Tensor& x, const at::Tensor& seen) const {
   std::vector<at::Tensor> scores;
-  for (int64_t i = 0; i < config_.books; ++i) scores.push_back(nearness_of(x[i], seen[i], config_.cosine));
+  for (int64_t i = 0; i < config_.books; ++i)
+    scores.push_back(nearness_of(compared(x[i], seen[i], config_.cosine), config_.cosine));
   return scores.size() == 1 ? scores.front().unsqueeze(0) : at::stack(scores);
+}
+
+at::Tensor CodebookImpl::nearness(const at::Tensor& x, const at::Tensor& seen,
+                                  const at::Tensor& passing) const {
+  std::vector<at::Tensor> scores;
+  for (int64_t i = 0; i < config_.books; ++i) {
+    const at::Tensor passed = compared(x[i], passing[i], config_.cosine);
+    const at::Tensor value = compared(x[i], seen[i], config_.cosine);
+    scores.push_back(nearness_of(passed + (value - passed).detach(), config_.cosine));
+  }
+  return at::stack(scores);
 }
 
 at::Tensor CodebookImpl::choose(const at::Tensor& x, const at::Tensor& seen, Draws* draws) const {

@@ -67,6 +67,9 @@ struct CodebookImpl : torch::nn::Module, GroupMember {
 
   // How near every code is, higher is nearer: cosine, or minus the distance. -> [books, rows, size]
   at::Tensor nearness(const at::Tensor& x, const at::Tensor& seen) const;
+  // The same, but where a difference or product of x and a code is differentiated, the code is that of
+  // `passing`.
+  at::Tensor nearness(const at::Tensor& x, const at::Tensor& seen, const at::Tensor& passing) const;
 
   // codes [..., books] int64 -> [..., books * dim]
   at::Tensor vectors(const at::Tensor& codes) const;

@@ -213,6 +213,15 @@ at::Tensor level_keeping_weight(at::IntArrayRef shape, double inputs) {
   return at::empty(shape).uniform_(-bound, bound);
 }
 
+// What stands before the first frame where a sound is a circle.
+at::Tensor last_frames(const at::Tensor& frames, int64_t count) {
+  require(frames.size(1) >= count,
+          "[convolution] circular padding of {} frames needs at least {} frames, got {}; use longer audio or "
+          "pad_mode = \"constant\"",
+          count, count, frames.size(1));
+  return frames.narrow(1, frames.size(1) - count, count);
+}
+
 at::Tensor to_frames(const at::Tensor& x) {
   return time_major(x).transpose(1, 2);
 }  // [batch, time, channels]
@@ -229,8 +238,9 @@ CausalConv1dImpl::CausalConv1dImpl(int64_t in, int64_t out, int64_t kernel, std:
       stride_(stride),
       dilation_(dilation),
       padding_(dilation * (kernel - 1) + 1 - stride) {
-  require(pad_mode_ == "reflect" || pad_mode_ == "constant" || pad_mode_ == "replicate",
-          "[convolution] expected pad_mode reflect, constant or replicate, got {}", pad_mode_);
+  require(pad_mode_ == "reflect" || pad_mode_ == "constant" || pad_mode_ == "replicate" ||
+              pad_mode_ == "circular",
+          "[convolution] expected pad_mode reflect, constant, replicate or circular, got {}", pad_mode_);
   weight =
       register_parameter("weight", level_keeping_weight({out, in, kernel}, static_cast<double>(in * kernel)));
   bias = register_parameter("bias", at::zeros({out}));
@@ -240,8 +250,11 @@ at::Tensor CausalConv1dImpl::forward(const at::Tensor& x, Activation activation,
   Windowing how{stride_, dilation_, padding_, padding_ > 0 && pad_mode_ == "reflect"};
   at::Tensor frames = to_frames(x);
   const bool begins = history == nullptr || !history->of(*this).defined();
-  if (begins && padding_ > 0 && pad_mode_ == "replicate") {
-    frames = at::cat({frames.narrow(1, 0, 1).expand({-1, padding_, -1}), frames}, 1);
+  if (begins && padding_ > 0 && (pad_mode_ == "replicate" || pad_mode_ == "circular")) {
+    frames = at::cat({pad_mode_ == "replicate" ? frames.narrow(1, 0, 1).expand({-1, padding_, -1})
+                                               : last_frames(frames, padding_),
+                      frames},
+                     1);
     how.padding = 0;
   }
   if (history == nullptr) return convolve(frames, weight, bias, how, activation).transpose(1, 2);

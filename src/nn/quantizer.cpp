@@ -48,6 +48,9 @@ void describe(Schema& s, QuantizerConfig& c) {
       .one_of({"average", "gradient", "none"});
   s.option("cross_entropy_commitment", c.cross_entropy_commitment,
            "vq: commitment as cross entropy of the chosen code by its distance");
+  s.option("commitment_gradient_of_moved", c.commitment_gradient_of_moved,
+           "audiolm-pytorch's gradient of that, by codes that the averages have moved meanwhile, see "
+           "docs/differences.md");
   s.option("orthogonal_weight", c.orthogonal_weight, "vq: of codes that point in different directions")
       .at_least(0);
   s.option("orthogonal_active_only", c.orthogonal_active_only,

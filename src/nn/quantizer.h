@@ -43,7 +43,8 @@ struct QuantizerConfig {
   double temperature = 1;
   std::string codebook_update = "average";  // vq: how codes move
   bool cross_entropy_commitment = false;
-  double orthogonal_weight = 0;  // vq: of codes that point in different directions
+  bool commitment_gradient_of_moved = false;  // of that, as audiolm-pytorch: by the codes after they moved
+  double orthogonal_weight = 0;               // vq: of codes that point in different directions
   bool orthogonal_active_only = false;
   int64_t orthogonal_max_codes = 0;
   bool differentiable_choice = false;  // see CodebookConfig

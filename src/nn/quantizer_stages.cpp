@@ -112,9 +112,12 @@ struct VectorStage : QuantizerStage {
     if (!config_.cross_entropy_commitment)
       return mean_square(x, learns_by_gradient_ ? choice.vectors : choice.vectors.detach(), every_book);
     // Cross entropy of the chosen code among all, by how near they are.
-    const at::Tensor likelihood = at::log_softmax(codebook_->nearness(x, choice.seen), -1)
-                                      .gather(-1, choice.codes.unsqueeze(-1))
-                                      .squeeze(-1);
+    // The affine map makes codes of its own, which nobody moves.
+    const bool moved = config_.commitment_gradient_of_moved && !config_.affine;
+    const at::Tensor nearness = moved ? codebook_->nearness(x, choice.seen, codebook_->codes_seen())
+                                      : codebook_->nearness(x, choice.seen);
+    const at::Tensor likelihood =
+        at::log_softmax(nearness, -1).gather(-1, choice.codes.unsqueeze(-1)).squeeze(-1);
     return -(counted.defined() ? likelihood.index({every_book}) : likelihood).mean();
   }
 

@@ -59,7 +59,7 @@ void describe(Schema& schema, HubertConfig& config) {
   schema.option("conv_activation", config.conv_activation, "between them").one_of(activation_names());
   schema.option("feature_norm", config.feature_norm, "norm before the projection");
   schema.option("dim", config.dim, "width of the transformer").at_least(1);
-  schema.option("layers", config.layers, "of the transformer").at_least(1);
+  schema.option("layers", config.layers, "of the transformer").at_least(0);
   schema.option("heads", config.heads, "attention heads").at_least(1);
   schema.option("feed_forward_dim", config.feed_forward_dim, "width inside the feed-forward layers")
       .at_least(1);

@@ -29,8 +29,9 @@ std::unique_ptr<FrameFeatures> formula_features(const Json& config) {
 }  // namespace
 
 HubertFeatures::HubertFeatures(Hubert model, int64_t layer) : model_(std::move(model)), layer_(layer) {
-  require(layer >= 1 && layer <= model_->config().layers,
-          "[hubert] this model has layers 1 .. {}, layer {} was asked for", model_->config().layers, layer);
+  require(layer >= 0 && layer <= model_->config().layers,
+          "[hubert] this model has layers 0 (what the first one sees) .. {}, layer {} was asked for",
+          model_->config().layers, layer);
   freeze(*model_);
 }
 

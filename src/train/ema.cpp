@@ -23,6 +23,8 @@ void describe(Schema& schema, EmaConfig& config) {
   schema.option("inv_gamma", config.inv_gamma, "the decay is 1 - (1 + t / inv_gamma)^-power, at most beta");
   schema.option("power", config.power, "how fast the decay grows").at_least(0);
   schema.option("min_value", config.min_value, "smallest decay").at_least(0).at_most(1);
+  schema.option("power_function", config.power_function,
+                "beta grows with the step: (1 - 1 / (step + 1))^(1 + power), Karras et al. 2023");
 }
 
 Ema::Ema(torch::nn::Module& module, const EmaConfig& config, const Filter& wanted) : config_(config) {
@@ -47,7 +49,12 @@ double Ema::decay() const {
   const auto t = static_cast<double>(std::max<int64_t>(step_ - config_.update_after_step - 1, 0));
   if (t <= 0) return 0;
   const double grown = 1 - std::pow(1 + t / config_.inv_gamma, -config_.power);
-  return std::min(std::max(grown, config_.min_value), config_.beta);
+  return std::min(std::max(grown, config_.min_value), largest_decay());
+}
+
+double Ema::largest_decay() const {
+  if (!config_.power_function) return config_.beta;
+  return std::pow(1 - 1 / static_cast<double>(step_ + 1), 1 + config_.power);
 }
 
 void Ema::update() {

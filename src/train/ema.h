@@ -27,6 +27,8 @@ struct EmaConfig {
   double inv_gamma = 1;
   double power = 2.0 / 3;
   double min_value = 0;
+  bool power_function =
+      false;  // beta is not constant but (1 - 1 / (step + 1))^(1 + power), Karras et al. 2023
 };
 
 void describe(Schema& schema, EmaConfig& config);
@@ -56,6 +58,7 @@ class Ema {
     at::Tensor online, average;
   };
   void copy_online();
+  double largest_decay() const;
 
   EmaConfig config_;
   std::vector<Entry> entries_;

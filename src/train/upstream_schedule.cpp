@@ -28,6 +28,16 @@ TorchScheduler::TorchScheduler(const std::string& name, const nlohmann::ordered_
       {"PolynomialLR", {Kind::polynomial, {"total_iters", "power"}, {}}},
       {"CosineAnnealingLR", {Kind::cosine, {"T_max", "eta_min"}, {"T_max"}}},
       {"CosineAnnealingWarmRestarts", {Kind::restarts, {"T_0", "T_mult", "eta_min"}, {"T_0"}}},
+      {"OneCycleLR",
+       {Kind::one_cycle,
+        {"max_lr", "total_steps", "epochs", "steps_per_epoch", "pct_start", "anneal_strategy",
+         "cycle_momentum", "base_momentum", "max_momentum", "div_factor", "final_div_factor", "three_phase"},
+        {"max_lr"}}},
+      {"CyclicLR",
+       {Kind::cyclic,
+        {"base_lr", "max_lr", "step_size_up", "step_size_down", "mode", "gamma", "cycle_momentum",
+         "base_momentum", "max_momentum"},
+        {"base_lr", "max_lr"}}},
   };
   const auto found = known.find(name);
   require(found != known.end(),
@@ -42,7 +52,41 @@ TorchScheduler::TorchScheduler(const std::string& name, const nlohmann::ordered_
 
 double TorchScheduler::argument(const char* key, double otherwise) const {
   const auto found = arguments_.find(key);
-  return found == arguments_.end() ? otherwise : found->get<double>();
+  return found == arguments_.end() || found->is_null() ? otherwise : found->get<double>();
+}
+
+bool TorchScheduler::says(const char* key, bool otherwise) const {
+  return arguments_.value(key, otherwise);
+}
+
+CyclePoint TorchScheduler::one_cycle_at(int64_t epoch) const {
+  OneCycleConfig config;
+  config.rising_share = argument("pct_start", 0.3);
+  if (arguments_.value("anneal_strategy", "cos") == "linear") config.shape = "linear";
+  config.start_divisor = argument("div_factor", 25);
+  config.end_divisor = argument("final_div_factor", 1e4);
+  config.three_parts = says("three_phase", false);
+  config.low_momentum = argument("base_momentum", 0.85);
+  config.high_momentum = argument("max_momentum", 0.95);
+  const double total = argument("total_steps", argument("epochs", 1) * argument("steps_per_epoch", 1));
+  return one_cycle(config, argument("max_lr", 1), static_cast<int64_t>(total), epoch);
+}
+
+CyclePoint TorchScheduler::cyclic_at(int64_t epoch) const {
+  CyclicConfig config;
+  config.up_steps = static_cast<int64_t>(argument("step_size_up", 2000));
+  config.down_steps = static_cast<int64_t>(argument("step_size_down", 0));
+  config.mode = arguments_.value("mode", "triangular");
+  config.gamma = argument("gamma", 1);
+  config.low_momentum = argument("base_momentum", 0.8);
+  config.high_momentum = argument("max_momentum", 0.9);
+  return cyclic(config, argument("base_lr", 0), argument("max_lr", 1), epoch);
+}
+
+std::optional<double> TorchScheduler::momentum(int64_t epoch) const {
+  const bool moves = (kind_ == Kind::one_cycle || kind_ == Kind::cyclic) && says("cycle_momentum", true);
+  if (!moves) return {};
+  return (kind_ == Kind::one_cycle ? one_cycle_at(epoch) : cyclic_at(epoch)).momentum;
 }
 
 double TorchScheduler::rate(int64_t epoch, double before, double base) const {
@@ -90,6 +134,10 @@ double TorchScheduler::rate(int64_t epoch, double before, double base) const {
       return (1 + std::cos(pi * e / t_max)) / (1 + std::cos(pi * (e - 1) / t_max)) * (before - minimum) +
              minimum;
     }
+    case Kind::one_cycle:
+      return one_cycle_at(epoch).rate;
+    case Kind::cyclic:
+      return cyclic_at(epoch).rate;
     case Kind::restarts: {
       const double growth = argument("T_mult", 1);
       const double minimum = argument("eta_min", 0);

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+
+#include "train/cycles.h"
 
 namespace melete {
 
@@ -14,10 +17,13 @@ namespace melete {
 class TorchScheduler {
  public:
   // name: "" or "LambdaLR" (constant), MultiplicativeLR is not possible in JSON; StepLR, MultiStepLR,
-  // ConstantLR, LinearLR, ExponentialLR, PolynomialLR, CosineAnnealingLR, CosineAnnealingWarmRestarts.
+  // ConstantLR, LinearLR, ExponentialLR, PolynomialLR, CosineAnnealingLR, CosineAnnealingWarmRestarts,
+  // OneCycleLR, CyclicLR.
   TorchScheduler(const std::string& name, const nlohmann::ordered_json& arguments);
 
   double rate(int64_t epoch, double rate_before, double base_rate) const;
+  // What the optimiser's beta1 is in that epoch, where the curve moves it.
+  std::optional<double> momentum(int64_t epoch) const;
 
  private:
   enum class Kind {
@@ -29,9 +35,14 @@ class TorchScheduler {
     exponential,
     polynomial,
     cosine,
-    restarts
+    restarts,
+    one_cycle,
+    cyclic
   };
   double argument(const char* key, double otherwise) const;
+  bool says(const char* key, bool otherwise) const;
+  CyclePoint one_cycle_at(int64_t epoch) const;
+  CyclePoint cyclic_at(int64_t epoch) const;
 
   Kind kind_;
   nlohmann::ordered_json arguments_;
@@ -42,6 +53,7 @@ class UpstreamSchedule {
   UpstreamSchedule(double learning_rate, int64_t warmup_steps, TorchScheduler scheduler);
 
   double rate(int64_t step);  // in force in that optimiser step, counted from 0
+  std::optional<double> momentum(int64_t step) const { return scheduler_.momentum(step); }
 
  private:
   void restart();

@@ -123,14 +123,25 @@ void check_coarse(const Case& c, Checker& check) {
   });
 }
 
+// The fine transformer hides what has its pad_id, as it hides our padding.
+FineTransformer build_fine(const Case& c, ordered_json arguments) {
+  arguments.erase("pad_id");
+  return build<FineTransformer>(c, fine_config, arguments);
+}
+
+at::Tensor coarse_ids(const ordered_json& transformer, const at::Tensor& ids) {
+  const int64_t pad_id = transformer.value("pad_id", kPadding);
+  return pad_id < 0 ? ids : ids.masked_fill(ids.eq(pad_id), kPadding);
+}
+
 void check_fine(const Case& c, Checker& check) {
-  auto model = build<FineTransformer>(c, fine_config, c.config);
+  auto model = build_fine(c, c.config);
   StagePass pass;
   pass.condition = condition(c, false);
   pass.seen = attention_mask(c, false);
   check_logits(c, check, *model, pass, [&](const StagePass& p) {
-    const FineLogits logits =
-        model(token_ids(c, "coarse_token_ids").flatten(1), token_ids(c, "fine_token_ids").flatten(1), p);
+    const FineLogits logits = model(coarse_ids(c.config, token_ids(c, "coarse_token_ids").flatten(1)),
+                                    token_ids(c, "fine_token_ids").flatten(1), p);
     NamedLogits result;
     if (logits.coarse.defined()) result.emplace_back("coarse_logits", logits.coarse);
     result.emplace_back("fine_logits", logits.fine);
@@ -141,7 +152,12 @@ void check_fine(const Case& c, Checker& check) {
 void expect_wrapper(const ordered_json& wrapper) {
   expect_only(wrapper, {"unique_consecutive", "mask_prob", "pad_id", "semantic_cross_entropy_loss_weight",
                         "coarse_cross_entropy_loss_weight"});
-  require(wrapper.value("pad_id", kPadding) < 0, "[golden] padding is a negative id here");
+}
+
+// Any negative id is our own padding; another one only stays out of the loss.
+std::optional<int64_t> ignored_id(const ordered_json& wrapper) {
+  const int64_t id = wrapper.value("pad_id", kPadding);
+  return id < 0 ? std::optional<int64_t>() : id;
 }
 
 StageLossConfig loss_config(const ordered_json& wrapper) {
@@ -177,6 +193,7 @@ StageInput loss_input(const Case& c, const StageImpl& stage, bool coarse, Draws&
   // Theirs drop conditions in eval mode, too, unless they are told not to.
   const auto told = c.json.value("cond_drop_prob", ordered_json());
   input.condition_drop = told.is_null() ? stage.stage().condition_drop : told.get<double>();
+  input.ignored = ignored_id(c.config.at("wrapper"));
   input.draws = &draws;
   return input;
 }
@@ -201,14 +218,11 @@ void check_coarse_loss(const Case& c, Checker& check) {
 }
 
 void check_fine_loss(const Case& c, Checker& check) {
-  auto model = build<FineTransformer>(c, fine_config, c.config.at("transformer"));
+  const ordered_json& transformer = c.config.at("transformer");
+  auto model = build_fine(c, transformer);
   ReplayDraws draws(c, "rand.");
   StageInput input = loss_input(c, *model, false, draws);
-  // The groups of a codec are so many frames more to their transformers.
   const FineConfig& sizes = model->config();
-  const auto frames = [](const at::Tensor& ids, int64_t quantizers) {
-    return ids.flatten(1).view({ids.size(0), -1, quantizers});
-  };
   at::Tensor coarse, fine;
   if (c.has("in.token_ids")) {
     const at::Tensor both = token_ids(c, "token_ids");
@@ -219,7 +233,12 @@ void check_fine_loss(const Case& c, Checker& check) {
     coarse = token_ids(c, "coarse_token_ids");
     fine = token_ids(c, "fine_token_ids");
   }
-  input.acoustic = at::cat({frames(coarse, sizes.coarse_quantizers), frames(fine, sizes.fine_quantizers)}, 2);
+  const int64_t hidden = transformer.value("pad_id", kPadding);
+  require(hidden < 0 || input.ignored == hidden,
+          "[golden] the transformer hides {} and its loss counts it; not known here", hidden);
+  // The groups of a codec are so many frames more to their transformers.
+  input.acoustic = coarse_ids(transformer, coarse).flatten(1);
+  input.fine = fine.flatten(1);
   check_losses(c, check, *model, fine_losses(model, input, loss_config(c.config.at("wrapper"))), "coarse");
 }
 
@@ -239,6 +258,7 @@ StageRequest request(const Case& c, bool coarse, Draws& draws) {
   result.sampling.filter = given.value("filter_thres", 0.9);
   result.sampling.guidance = given.value("cond_scale", 3.0);
   result.unique_consecutive = c.config.at("wrapper").value("unique_consecutive", true);
+  result.ignored = ignored_id(c.config.at("wrapper"));
   // Texts become embeddings before the model sees them, so that only the coarse one masks their padding.
   const char* text = c.has("in.text_embeds_from_t5") ? "text_embeds_from_t5" : "text_embeds";
   if (c.has(std::string("in.") + text))
@@ -247,6 +267,15 @@ StageRequest request(const Case& c, bool coarse, Draws& draws) {
   result.as_audiolm_pytorch = true;
   result.draws = &draws;
   return result;
+}
+
+// What stands before generation. Their unique_consecutive fills rows up with pad_id, a token like any other
+// if it is not negative: then there is nothing left to do in generation.
+at::Tensor tidied(const at::Tensor& ids, StageRequest& how) {
+  if (!how.ignored || !how.unique_consecutive) return ids;
+  how.unique_consecutive = false;
+  const at::Tensor tidy = tidy_tokens(ids, -1, true, true);
+  return tidy.masked_fill(tidy.eq(kPadding), *how.ignored);
 }
 
 // With a prefix their cache gives wrong tokens; the file holds the right ones beside.
@@ -286,7 +315,8 @@ void check_semantic_generate(const Case& c, Checker& check) {
     const int64_t batch = how.condition.embeddings.defined() ? how.condition.embeddings.size(0)
                                                              : given.value("batch_size", int64_t{1});
     const at::Tensor prompt = c.has("in.prime_ids") ? c.in("prime_ids") : at::empty({batch, 0}, at::kLong);
-    const at::Tensor ids = generate_semantic(model, prompt, given.at("max_length").get<int64_t>(), how);
+    const at::Tensor ids =
+        generate_semantic(model, tidied(prompt, how), given.at("max_length").get<int64_t>(), how);
     check.close(cache ? "ids" : "ids without cache", ids, sound_ids(c));
   }
 }
@@ -337,7 +367,7 @@ void check_coarse_generate(const Case& c, Checker& check) {
     StageRequest how = request(c, true, draws);
     how.use_cache = cache;
     const at::Tensor flat =
-        generate_coarse(model, token_ids(c, "semantic_token_ids"), prompt, frames * groups, how);
+        generate_coarse(model, tidied(token_ids(c, "semantic_token_ids"), how), prompt, frames * groups, how);
     const int64_t all = frames + (prompt.defined() ? prompt.size(1) / width : 0);
     const at::Tensor codes = padded_frames(flat, all * groups).reshape({flat.size(0), all, width});
     if (c.has("out.ids")) check.close(cache ? "ids" : "ids without cache", codes, sound_ids(c));
@@ -346,7 +376,8 @@ void check_coarse_generate(const Case& c, Checker& check) {
 }
 
 void check_fine_generate(const Case& c, Checker& check) {
-  auto model = build<FineTransformer>(c, fine_config, c.config.at("transformer"));
+  const ordered_json& transformer = c.config.at("transformer");
+  auto model = build_fine(c, transformer);
   const ordered_json& given = c.config.at("generate");
   const FineConfig& sizes = model->config();
   const at::Tensor flat = token_ids(c, "coarse_token_ids").flatten(1);
@@ -362,10 +393,12 @@ void check_fine_generate(const Case& c, Checker& check) {
     AnyDraws draws(c);
     StageRequest how = request(c, false, draws);
     how.use_cache = cache;
-    at::Tensor codes = generate_fine(model, flat.view({batch, -1, sizes.coarse_quantizers}), prompt, how);
+    at::Tensor codes = generate_fine(
+        model, coarse_ids(transformer, flat).view({batch, -1, sizes.coarse_quantizers}), prompt, how);
     codes = codes.reshape({batch, -1, groups * sizes.fine_quantizers});
     if (given.value("mask_out_generated_fine_tokens", false))
-      codes = codes.masked_fill(coarse.eq(kPadding).all(-1, true), kPadding);
+      codes = codes.masked_fill(coarse.eq(how.ignored.value_or(kPadding)).all(-1, true),
+                                how.ignored.value_or(kPadding));
     if (c.has("out.ids")) check.close(cache ? "ids" : "ids without cache", codes, sound_ids(c));
     if (given.value("reconstruct_wave", false)) check_wave(c, check, at::cat({coarse, codes}, 2));
   }

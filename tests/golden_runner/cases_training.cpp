@@ -82,6 +82,7 @@ void check_warmup(const Case& reference, Checker& checker) {
   std::vector<double> rates = {schedule.rate(0)};
   for (int64_t step = 0; has_step(reference, "in.grad.", step); ++step) {
     parameters.set_gradients(reference, step);
+    if (const auto beta1 = schedule.momentum(step)) optimiser.set_beta1(*beta1);
     optimiser.step(schedule.rate(step));
     parameters.compare(reference, checker, step);
     rates.push_back(schedule.rate(step + 1));
@@ -98,10 +99,11 @@ struct Averaged : torch::nn::Module {};
 
 void check_ema(const Case& reference, Checker& checker) {
   const auto& config = reference.config;
-  expect_only(config, {"beta", "update_after_step", "update_every", "inv_gamma", "power", "min_value",
-                       "include_online_model", "allow_different_devices"});
+  expect_only(config, {"beta", "karras_beta", "update_after_step", "update_every", "inv_gamma", "power",
+                       "min_value", "include_online_model", "allow_different_devices"});
   EmaConfig settings;
   settings.beta = config.value("beta", 0.9999);
+  settings.power_function = config.value("karras_beta", false);
   settings.update_after_step = config.value("update_after_step", int64_t{100});
   settings.update_every = config.value("update_every", int64_t{10});
   settings.inv_gamma = config.value("inv_gamma", 1.0);

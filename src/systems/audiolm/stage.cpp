@@ -86,7 +86,7 @@ at::Tensor quantizer_logits(const at::Tensor& x, const at::Tensor& weights) {
       whole.reshape({batch * frames, quantizers, x.size(2)}).transpose(0, 1);  // [quantizers, rows, dim]
   return at::bmm(by_quantizer, weights.transpose(1, 2))
       .transpose(0, 1)
-      .reshape({batch, frames * quantizers, -1})
+      .reshape({batch, frames * quantizers, weights.size(1)})
       .narrow(1, 0, n);
 }
 

@@ -58,6 +58,10 @@ void add(StageLosses& losses, const std::string& name, const PartLoss& part) {
   losses.named.emplace_back(name + "_accuracy", part.accuracy);
 }
 
+at::Tensor counting(const StageInput& input, const at::Tensor& tokens) {
+  return input.ignored ? tokens.masked_fill(tokens.eq(*input.ignored), kPadding) : tokens;
+}
+
 // All positions of a batch, padding included.
 at::Tensor positions(const at::Tensor& labels) {
   return at::scalar_tensor(labels.numel(), labels.options().dtype(at::kFloat));
@@ -114,10 +118,12 @@ at::Tensor forgetful_mask(int64_t rows, int64_t length, double share, Draws& dra
 
 StageLosses semantic_losses(SemanticTransformer& model, const StageInput& input,
                             const StageLossConfig& config) {
-  const at::Tensor labels =
+  const at::Tensor tokens =
       sent_to(device_of(*model), tidy_tokens(input.semantic, input.end ? model->end_id() : -1,
                                              config.unique_consecutive, input.keep_padding));
-  const at::Tensor ids = labels.narrow(1, 0, labels.size(1) - 1);
+  const at::Tensor labels = counting(input, tokens);
+  at::Tensor ids = tokens.narrow(1, 0, tokens.size(1) - 1);
+  if (input.ignored) ids = ids.masked_fill(ids.eq(kPadding), *input.ignored);
   StagePass pass = pass_of(input, model->stage().condition_drop);
   // The start token is always seen; the mask never hides the first id.
   const at::Tensor seen = hide_some(input, ids.size(0), ids.size(1), config.forget);
@@ -134,13 +140,13 @@ StageLosses semantic_losses(SemanticTransformer& model, const StageInput& input,
 StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, const StageLossConfig& config) {
   const at::Device device = device_of(*model);
   const at::Tensor semantic_labels =
-      sent_to(device, tidy_tokens(input.semantic, input.end ? model->semantic_end_id() : -1,
-                                  config.unique_consecutive, input.keep_padding));
+      counting(input, sent_to(device, tidy_tokens(input.semantic, input.end ? model->semantic_end_id() : -1,
+                                                  config.unique_consecutive, input.keep_padding)));
   const at::Tensor codes =
       input.acoustic.dim() == 3 ? input.acoustic.narrow(2, 0, model->config().quantizers) : input.acoustic;
-  const at::Tensor labels =
+  const at::Tensor tokens =
       sent_to(device, tidy_tokens(codes, input.end ? model->end_id() : -1, false, input.keep_padding));
-  const at::Tensor coarse = labels.narrow(1, 0, labels.size(1) - 1);
+  const at::Tensor labels = counting(input, tokens), coarse = tokens.narrow(1, 0, tokens.size(1) - 1);
 
   // Padding and the end of the semantic part are not looked at.
   const at::Tensor there =
@@ -174,14 +180,17 @@ StageLosses coarse_losses(CoarseTransformer& model, const StageInput& input, con
 
 StageLosses fine_losses(FineTransformer& model, const StageInput& input, const StageLossConfig& config) {
   const FineConfig& sizes = model->config();
-  require(
-      input.acoustic.dim() == 3 && input.acoustic.size(2) == sizes.coarse_quantizers + sizes.fine_quantizers,
-      "[fine] expected codes of {} quantizers, got {}", sizes.coarse_quantizers + sizes.fine_quantizers,
-      input.acoustic.size(-1));
+  const bool apart = input.fine.defined();
+  require(apart || (input.acoustic.dim() == 3 &&
+                    input.acoustic.size(2) == sizes.coarse_quantizers + sizes.fine_quantizers),
+          "[fine] expected codes of {} quantizers, got {}", sizes.coarse_quantizers + sizes.fine_quantizers,
+          input.acoustic.size(-1));
   const at::Tensor codes = sent_to(device_of(*model), input.acoustic);
-  const at::Tensor coarse = codes.narrow(2, 0, sizes.coarse_quantizers).flatten(1);
-  const at::Tensor labels = codes.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers).flatten(1);
-  const at::Tensor fine = labels.narrow(1, 0, labels.size(1) - 1);
+  const at::Tensor coarse = (apart ? codes : codes.narrow(2, 0, sizes.coarse_quantizers)).flatten(1);
+  const at::Tensor tokens = (apart ? sent_to(codes.device(), input.fine)
+                                   : codes.narrow(2, sizes.coarse_quantizers, sizes.fine_quantizers))
+                                .flatten(1);
+  const at::Tensor labels = counting(input, tokens), fine = tokens.narrow(1, 0, tokens.size(1) - 1);
   StagePass pass = pass_of(input, model->stage().condition_drop);
   const at::Tensor seen = hide_some(input, coarse.size(0), coarse.size(1) + fine.size(1) + 2, config.forget);
   if (seen.defined()) pass.seen = sent_to(coarse.device(), seen);
@@ -194,7 +203,7 @@ StageLosses fine_losses(FineTransformer& model, const StageInput& input, const S
   result.total = loss.loss;
   result.chance = guessed(logits.fine).loss;
   if (config.first_part_weight > 0 && logits.coarse.defined()) {
-    const PartLoss first = part_loss(logits.coarse, coarse);
+    const PartLoss first = part_loss(logits.coarse, counting(input, coarse));
     result.total = combine(first, positions(coarse), config.first_part_weight, loss, positions(labels));
     result.chance = combine(guessed(logits.coarse), positions(coarse), config.first_part_weight,
                             guessed(logits.fine), positions(labels));

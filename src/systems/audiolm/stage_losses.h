@@ -24,11 +24,14 @@ void describe(Schema& schema, StageLossConfig& config);
 struct StageInput {
   at::Tensor semantic;  // int64 [batch, n], -1 is padding
   at::Tensor acoustic;  // int64 [batch, frames, quantizers] of the codec, -1 is padding
+  at::Tensor fine;      // of the fine stage: its codes where they are not in `acoustic`, which is coarse then
   Condition condition;
   bool end = true;                       // sequences are whole: their end is learned, too
   bool forget = true;                    // hide positions and drop conditions, as training does
   std::optional<double> condition_drop;  // instead of the model's own in training and none otherwise
   bool keep_padding = false;             // see tidy_tokens; padding counts in the weights of the parts, too
+  // Labels of this id do not count, though the model sees it: audiolm-pytorch with a pad_id of 0 or more.
+  std::optional<int64_t> ignored;
   Draws* draws = nullptr;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "generate/sampling.h"
 #include "kernels/weight_storage.h"
@@ -23,6 +24,7 @@ struct StageRequest {
   // audiolm-pytorch's way where it differs: prompts of unequal length read their logits at padding, padding
   // of the semantic part is looked at, and the last fine code is taken for an end.
   bool as_audiolm_pytorch = false;
+  std::optional<int64_t> ignored;  // its pad_id of 0 or more, which its semantic stage tells lengths by
   std::function<void(int64_t done, int64_t of)> progress;  // tokens of a row
 };
 

@@ -48,7 +48,7 @@ at::Tensor semantic_as_upstream(SemanticTransformer& model, const at::Tensor& pr
   StageDecoder decoder(*model, request, batch, std::max(max_length, width) + 1,
                        [&](int64_t from, int64_t to) { return causal_bias(table, from, to); });
   at::Tensor ids = prompt;
-  at::Tensor read_at = prompt.ne(kPadding).sum(-1);
+  at::Tensor read_at = prompt.ne(request.ignored.value_or(kPadding)).sum(-1);
   at::Tensor x = at::cat({repeat_start(model->start, batch), model->embed(ids)}, 1), logits;
   while (ids.size(1) < max_length) {
     const at::Tensor y = decoder.feed_all(x);

@@ -37,7 +37,10 @@ ArgumentSetters vector_quantize_setters(QuantizerConfig& q, const std::string& p
       {"use_cosine_sim", argument_to(q.cosine)},
       {"threshold_ema_dead_code", argument_to(q.dead_code_threshold)},
       {"commitment_weight", argument_to(q.commitment_weight)},
-      {"commitment_use_cross_entropy_loss", argument_to(q.cross_entropy_commitment)},
+      {"commitment_use_cross_entropy_loss",
+       [&q](const Json& on) {
+         q.cross_entropy_commitment = q.commitment_gradient_of_moved = on.get<bool>();
+       }},
       {"orthogonal_reg_weight", argument_to(q.orthogonal_weight)},
       {"orthogonal_reg_active_codes_only", argument_to(q.orthogonal_active_only)},
       {"orthogonal_reg_max_codes", argument_to(q.orthogonal_max_codes)},

@@ -57,7 +57,10 @@ ArgumentSetters quantizer_setters(QuantizerConfig& q) {
       {"diversity_gamma", argument_to(q.diversity)},
       {"frac_per_sample_entropy", argument_to(q.entropy_fraction)},
       {"eps", argument_to(q.epsilon)},
-      {"commitment_use_cross_entropy_loss", argument_to(q.cross_entropy_commitment)},
+      {"commitment_use_cross_entropy_loss",
+       [&q](const Json& on) {
+         q.cross_entropy_commitment = q.commitment_gradient_of_moved = on.get<bool>();
+       }},
       {"orthogonal_reg_weight", argument_to(q.orthogonal_weight)},
       {"orthogonal_reg_active_codes_only", argument_to(q.orthogonal_active_only)},
       {"orthogonal_reg_max_codes", argument_to(q.orthogonal_max_codes)},

@@ -12,6 +12,7 @@ const YoungerSettings kYounger = {"quantizer.codebooks",
                                   "quantizer.epsilon",
                                   "quantizer.codebook_update",
                                   "quantizer.cross_entropy_commitment",
+                                  "quantizer.commitment_gradient_of_moved",
                                   "quantizer.orthogonal_weight",
                                   "quantizer.orthogonal_active_only",
                                   "quantizer.orthogonal_max_codes",
@@ -42,7 +43,8 @@ const YoungerSettings kYoungest = {"code_order",
                                    "tones",
                                    "noise_bands",
                                    "quantizer.search_beams",
-                                   "quantizer.training_beams"};
+                                   "quantizer.training_beams",
+                                   "quantizer.commitment_gradient_of_moved"};
 
 SoundStreamConfig telling_settings(const SoundStreamImpl& model) {
   SoundStreamConfig config = model.config();

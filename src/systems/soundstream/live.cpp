@@ -8,11 +8,23 @@
 
 namespace melete {
 
+namespace {
+
+int64_t least_frames_of(const SoundStreamConfig& config) {
+  require(
+      config.pad_mode != "circular",
+      "[codec] pad_mode = \"circular\" puts the end of a sound before its beginning: no live codec; work on "
+      "whole files");
+  return piece_layout(config, 0).least_frames;
+}
+
+}  // namespace
+
 LiveEncoder::LiveEncoder(SoundStream model)
     : model_(std::move(model)),
       frame_samples_(model_->samples_per_frame()),
       look_ahead_(model_->config().look_ahead()),
-      least_frames_(piece_layout(model_->config(), 0).least_frames) {
+      least_frames_(least_frames_of(model_->config())) {
   require(model_->config().input_channels == 1, "[codec] a live codec is mono, this one has {} channels",
           model_->config().input_channels);
 }
@@ -47,7 +59,7 @@ at::Tensor LiveEncoder::run(int64_t frames) {
 }
 
 LiveDecoder::LiveDecoder(SoundStream model)
-    : model_(std::move(model)), least_frames_(piece_layout(model_->config(), 0).least_frames) {}
+    : model_(std::move(model)), least_frames_(least_frames_of(model_->config())) {}
 
 std::vector<float> LiveDecoder::push(const at::Tensor& codes) {
   held_ = held_.defined() ? at::cat({held_, codes}) : codes;

@@ -55,8 +55,9 @@ PieceLayout piece_layout(const SoundStreamConfig& config, double seconds) {
   PieceLayout layout;
   // As audiolm-pytorch it mirrors in its strided convolutions whatever pad_mode says.
   const bool mirrors = config.pad_mode == "reflect" || config.as_audiolm_pytorch;
-  if (mirrors) layout.least_frames = std::max(encode_reach, decode_reach) + 1;
-  if (config.gate_loop || config.squeeze_excite) return layout;
+  const bool circles = config.pad_mode == "circular";  // its beginning needs its end
+  if (mirrors || circles) layout.least_frames = std::max(encode_reach, decode_reach) + 1;
+  if (config.gate_loop || config.squeeze_excite || circles) return layout;
   const auto wanted = static_cast<int64_t>(seconds * static_cast<double>(config.sample_rate_hz)) / frame;
   layout.piece_frames = round_up(std::max(wanted, layout.least_frames), window);
   layout.encode_context = round_up(encode_reach + seen, window);

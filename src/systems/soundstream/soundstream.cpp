@@ -65,7 +65,7 @@ void describe(Schema& s, SoundStreamConfig& c) {
   s.option("decoder_dilations", c.decoder_dilations, "of the three residual units, repeated in turn")
       .at_least(1);
   s.option("pad_mode", c.pad_mode, "what comes before the first sample")
-      .one_of({"reflect", "constant", "replicate"});
+      .one_of({"reflect", "constant", "replicate", "circular"});
   s.option("squeeze_excite", c.squeeze_excite, "gate every residual unit by a running mean");
   s.option("gate_loop", c.gate_loop, "a linear recurrence after every block");
   s.option("attention", c.attention, "local attention before and after the quantizer");
