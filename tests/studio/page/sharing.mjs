@@ -4,10 +4,11 @@ import { join } from "node:path";
 import { expectedIn } from "./parts.mjs";
 
 export async function sharing(test) {
-  const { url, work, training, studio, check, until, run, shot, open } = test;
+  const { page, work, training, studio, check, until, run, shot, open } = test;
   training.kill("SIGTERM");
   await until("the end of the training", () => training.code !== undefined || training.signalCode);
   run("studio", "export", "runs/live", "runs/short", "runs/pictures", "-o", "report.html");
+  await page.close(); // it would ask for a studio that is gone, and say that it is not there
   studio.kill("SIGTERM");
   await until("the end of the studio", () => studio.code !== undefined);
   check(studio.code === 0, "the studio ends when it is told to");
