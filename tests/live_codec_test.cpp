@@ -32,6 +32,12 @@ std::vector<float> noise(int64_t samples, uint64_t seed) {
   return wave;
 }
 
+// What makes a codec one of tones.
+ordered_json of_tones() {
+  return {{"attention", false}, {"pad_mode", "constant"}, {"front", "tones"}, {"front_hop", 10},
+          {"strides", {2, 1}},  {"lowest_note", 60},      {"tones", 24},      {"noise_bands", 4}};
+}
+
 SoundStream codec_with(const ordered_json& changes) {
   auto settings = testing::small_codec_settings();
   settings["model"]["codec"].merge_patch(changes);
@@ -71,15 +77,7 @@ const std::vector<std::pair<std::string, ordered_json>>& kinds() {
         {"front_hop", 6},
         {"strides", {1, 2}},
         {"noise_from_hz", 1400}}},
-      {"tones",
-       {{"attention", false},
-        {"pad_mode", "constant"},
-        {"front", "tones"},
-        {"front_hop", 10},
-        {"strides", {2, 1}},
-        {"lowest_note", 60},
-        {"tones", 24},
-        {"noise_bands", 4}}},
+      {"tones", of_tones()},
   };
   return all;
 }
@@ -344,15 +342,7 @@ TEST(ToneFront, UntrainedCodecPlaysTheNotesItHears) {
 }
 
 TEST(ToneFront, LooksAheadAsFarAsItSays) {
-  SoundStreamConfig config = codec_with({{"attention", false},
-                                         {"pad_mode", "constant"},
-                                         {"front", "tones"},
-                                         {"front_hop", 10},
-                                         {"strides", {2, 1}},
-                                         {"lowest_note", 60},
-                                         {"tones", 24},
-                                         {"noise_bands", 4}})
-                                 ->config();
+  SoundStreamConfig config = codec_with(of_tones())->config();
   torch::manual_seed(10);
   SoundStream codec(config);
   codec->eval();
